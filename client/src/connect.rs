@@ -14,7 +14,7 @@ use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 #[cfg(feature = "sim")]
 use crate::core::Core;
-use crate::direct::{Direct, Shared};
+use crate::direct::{Shared, SharedCore};
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::node::Node;
@@ -81,12 +81,12 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Connects to a table of one memory node.
-    fn open_one(url: &Url, config: &ClientConfig, within: Duration) -> Result<Direct<K>, ClientError> {
+    fn open_one(url: &Url, config: &ClientConfig, within: Duration) -> Result<SharedCore<K>, ClientError> {
         let config = &config.with_token(token_for(url, config.token)?);
         let now = &config.with_deadline(within);
         Ok(match url {
-            Url::Shm(address) => Direct::Mapped(MappedNode::at(address.clone(), config.table).open(now)?),
-            Url::Tcp(address) => Direct::Remote(RemoteNode::at(address.clone(), config).open(now)?),
+            Url::Shm(address) => SharedCore::Mapped(MappedNode::at(address.clone(), config.table).open(now)?),
+            Url::Tcp(address) => SharedCore::Remote(RemoteNode::at(address.clone(), config).open(now)?),
         })
     }
 
@@ -112,7 +112,7 @@ impl<K: BuildKeys> TableClient<K> {
     #[cfg(feature = "embedded")]
     pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
-        let transport = Transport::One(Direct::Mapped(node.open(&config)?));
+        let transport = Transport::One(SharedCore::Mapped(node.open(&config)?));
         Ok(Self::of(transport, "embedded", &config))
     }
 
@@ -130,12 +130,12 @@ impl<K: BuildKeys> TableClient<K> {
             Transport::One(direct) => direct,
         };
         let direct = match direct {
-            Direct::Mapped(core) => Direct::Mapped(core.connector().beside(&config).open(&config)?),
-            Direct::Remote(core) => Direct::Remote(core.connector().beside(&config).open(&config)?),
+            SharedCore::Mapped(core) => SharedCore::Mapped(core.connector().beside(&config).open(&config)?),
+            SharedCore::Remote(core) => SharedCore::Remote(core.connector().beside(&config).open(&config)?),
             #[cfg(feature = "sim")]
-            Direct::Simulated(core) => {
+            SharedCore::Simulated(core) => {
                 let options = config.table_options(FabricCosts::MAPPED_MEMORY);
-                Direct::Simulated(Core::connect(core.connector().clone(), options, config.deadline)?)
+                SharedCore::Simulated(Core::connect(core.connector().clone(), options, config.deadline)?)
             }
         };
         Ok(Self::of(Transport::One(direct), &self.name, &config))
@@ -154,7 +154,7 @@ impl<K: BuildKeys> TableClient<K> {
         let connector = crate::simulated::SimulatedNode::new(sim, node);
         let core =
             Core::connect(connector, config.table_options(FabricCosts::MAPPED_MEMORY), config.deadline)?;
-        Ok(Self::of(Transport::One(Direct::Simulated(core)), "simulated", &config))
+        Ok(Self::of(Transport::One(SharedCore::Simulated(core)), "simulated", &config))
     }
 }
 

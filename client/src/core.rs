@@ -39,14 +39,14 @@ use fpcache::table_view::OpenError;
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag};
 use thread_local::ThreadLocal;
 
-use crate::counters::{Counters, Tally};
+use crate::counters::{Counters, LiveCounters};
 use crate::error::ClientError;
 use crate::kind::read_kind;
-use crate::leave::{Leave, here};
+use crate::leave::{ThreadRelease, here};
 use crate::session::{Session, TableStats};
-use crate::turn::Turn;
+use crate::turn::TimedLock;
 use connector::ContextOf;
-pub(crate) use connector::{Connector, EndpointOf, Held};
+pub(crate) use connector::{Connector, EndpointOf, HeldContext};
 pub(crate) use fits::{check_record, misfit};
 #[cfg(feature = "tokio")]
 pub(crate) use flat::check_lengths;
@@ -54,7 +54,7 @@ pub(crate) use flat::{presence, words};
 pub(crate) use posting::Lane;
 pub(crate) use read::Rest;
 #[cfg(feature = "tokio")]
-pub(crate) use section::{Part, Section};
+pub(crate) use section::{Section, SectionRead};
 use sending::Writer;
 pub(crate) use sending::no_reply;
 #[cfg(feature = "tokio")]
@@ -77,7 +77,7 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// Loads begun so far.
     loads: AtomicU64,
     /// What each thread holds that reads with the client itself.
-    threads: ThreadLocal<RefCell<Held<K, T>>>,
+    threads: ThreadLocal<RefCell<HeldContext<K, T>>>,
     /// Raised by this process: one that was forked from it finds it lowered.
     here: ForkFlag,
     /// How often this handle has passed to another process: the identities of its writers belong to
@@ -89,8 +89,8 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// Lanes along which no writes are sent at present.
     lanes: Mutex<Vec<Lane<K, T>>>,
     /// Of threads that have lost the memory node one connects at a time.
-    connecting: Turn,
-    tally: Tally,
+    connecting: TimedLock,
+    tally: LiveCounters,
     /// Whether the table had parameters once: then it is not empty but lost if it has none, until
     /// the caller accepts that.
     has_opened: AtomicBool,
@@ -122,8 +122,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             processes: AtomicU64::new(0),
             writers: ThreadLocal::new(),
             lanes: Mutex::default(),
-            connecting: Turn::default(),
-            tally: Tally::default(),
+            connecting: TimedLock::default(),
+            tally: LiveCounters::default(),
             has_opened: AtomicBool::new(false),
             me: Weak::clone(me),
         }))
@@ -179,7 +179,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Runs `f` with what the calling thread holds of this client.
     #[inline]
-    pub(crate) fn here<R>(&self, f: impl FnOnce(&mut Held<K, T>) -> R) -> R {
+    pub(crate) fn here<R>(&self, f: impl FnOnce(&mut HeldContext<K, T>) -> R) -> R {
         here(&self.threads, |held| held.is_none().then(|| self.me.clone()), f)
     }
 
@@ -286,7 +286,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 }
 
-impl<K: BuildKeys, T: Connector> Leave for Core<K, T> {
+impl<K: BuildKeys, T: Connector> ThreadRelease for Core<K, T> {
     fn leave(&self) {
         if let Some(held) = self.threads.get() {
             held.take();

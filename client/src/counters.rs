@@ -24,7 +24,7 @@ pub struct Counters {
 
 /// The counts as they are counted, off the path of answers that come at once.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct LiveCounters {
     pub(crate) refreshes: Count,
     pub(crate) reopens: Count,
     pub(crate) server_side: Count,
@@ -47,7 +47,7 @@ impl Count {
     }
 }
 
-impl Tally {
+impl LiveCounters {
     pub(crate) fn counters(&self) -> Counters {
         Counters {
             refreshes: self.refreshes.get(),

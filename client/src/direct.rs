@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
 
-use crate::core::{Core, Held};
+use crate::core::{Core, HeldContext};
 use crate::mapped::MappedNode;
 use crate::remote::RemoteNode;
 #[cfg(feature = "sim")]
@@ -14,10 +14,10 @@ use crate::simulated::SimulatedNode;
 /// What is kept of a table, by the kind of its connection: lookups are compiled for each.
 #[derive(Clone)]
 pub(crate) enum ByKind<K: BuildKeys, W: Ownership> {
-    Mapped(W::Of<Core<K, MappedNode>, Held<K, MappedNode>>),
-    Remote(W::Of<Core<K, RemoteNode>, Held<K, RemoteNode>>),
+    Mapped(W::Of<Core<K, MappedNode>, HeldContext<K, MappedNode>>),
+    Remote(W::Of<Core<K, RemoteNode>, HeldContext<K, RemoteNode>>),
     #[cfg(feature = "sim")]
-    Simulated(W::Of<Core<K, SimulatedNode>, Held<K, SimulatedNode>>),
+    Simulated(W::Of<Core<K, SimulatedNode>, HeldContext<K, SimulatedNode>>),
 }
 
 /// How a core `C` is owned, and beside it what one reader holds of it, `H`.
@@ -33,7 +33,7 @@ impl Ownership for Shared {
     type Of<C: 'static, H: 'static> = Arc<C>;
 }
 
-pub(crate) type Direct<K> = ByKind<K, Shared>;
+pub(crate) type SharedCore<K> = ByKind<K, Shared>;
 
 /// An ownership by which reads can be made: with what a reader holds.
 pub(crate) trait Holds: Ownership {
@@ -55,7 +55,7 @@ impl Holds for Owned {
     }
 }
 
-pub(crate) type Place<K> = ByKind<K, Owned>;
+pub(crate) type ReaderCore<K> = ByKind<K, Owned>;
 
 /// The core and what a thread holds, lent for one call.
 pub(crate) struct Borrowed<'h>(PhantomData<&'h ()>);
@@ -84,14 +84,14 @@ macro_rules! with_direct {
 }
 pub(crate) use with_direct;
 
-impl<K: BuildKeys> Direct<K> {
+impl<K: BuildKeys> SharedCore<K> {
     /// A place for a reader, which holds nothing yet.
-    pub(crate) fn place(&self) -> Place<K> {
+    pub(crate) fn place(&self) -> ReaderCore<K> {
         match self {
-            Self::Mapped(core) => Place::Mapped((Arc::clone(core), None)),
-            Self::Remote(core) => Place::Remote((Arc::clone(core), None)),
+            Self::Mapped(core) => ReaderCore::Mapped((Arc::clone(core), None)),
+            Self::Remote(core) => ReaderCore::Remote((Arc::clone(core), None)),
             #[cfg(feature = "sim")]
-            Self::Simulated(core) => Place::Simulated((Arc::clone(core), None)),
+            Self::Simulated(core) => ReaderCore::Simulated((Arc::clone(core), None)),
         }
     }
 

@@ -6,13 +6,13 @@ use std::sync::Weak;
 use thread_local::ThreadLocal;
 
 /// Something of which each thread that uses it holds a part.
-pub(crate) trait Leave {
+pub(crate) trait ThreadRelease {
     /// Drops the calling thread's part.
     fn leave(&self);
 }
 
 /// What a thread has used and must leave.
-struct Used(RefCell<Vec<Weak<dyn Leave>>>);
+struct Used(RefCell<Vec<Weak<dyn ThreadRelease>>>);
 
 thread_local! {
     static USED: Used = const { Used(RefCell::new(Vec::new())) };
@@ -22,7 +22,7 @@ thread_local! {
 /// records calls the client meanwhile. What `to_leave` gives when a thread begins to hold something
 /// is left when the thread ends.
 #[inline]
-pub(crate) fn here<H: Default + Send, L: Leave + 'static, R>(
+pub(crate) fn here<H: Default + Send, L: ThreadRelease + 'static, R>(
     threads: &ThreadLocal<RefCell<H>>,
     to_leave: impl FnOnce(&H) -> Option<Weak<L>>,
     f: impl FnOnce(&mut H) -> R,
@@ -42,7 +42,7 @@ pub(crate) fn here<H: Default + Send, L: Leave + 'static, R>(
 }
 
 /// Has `used` left when the calling thread ends.
-fn when_thread_ends(used: Weak<dyn Leave>) {
+fn when_thread_ends(used: Weak<dyn ThreadRelease>) {
     // A thread that is ending already takes no more promises; what it holds stays until a
     // successor's first call.
     let _ = USED.try_with(|Used(list)| {

@@ -16,7 +16,7 @@ use crate::config::ClientConfig;
 use crate::error::{ClientError, ErrorKind};
 use crate::pool::Pool;
 use crate::pool::followed::follow;
-use crate::pool::making::{self, Ask, Begun};
+use crate::pool::making::{self, Begun, NodeRequests};
 use crate::pool::maps::{Chosen, choose};
 use crate::pool::overtaken::until_not_overtaken;
 use crate::tables::{CreateOptions, Tables};
@@ -161,7 +161,7 @@ impl Nodes {
         // Before any memory node is asked.
         with(1)?;
         self.check_places()?;
-        let asking = Asking { nodes: self, name: *name };
+        let asking = NodesQuery { nodes: self, name: *name };
         let (map, is_there) = match making::begin(&asking, &urls, with, draw_creation()?, region_bytes)? {
             Begun::Made(map) => (map, false),
             Begun::There(map) => (map, true),
@@ -179,7 +179,7 @@ impl Nodes {
     /// Names the memory node that is down, or has lost its range.
     pub fn complete(&self, name: &TableName) -> Result<(), ClientError> {
         let urls = self.names();
-        let asking = Asking { nodes: self, name: *name };
+        let asking = NodesQuery { nodes: self, name: *name };
         let found = making::survey(&asking, &urls)?;
         match choose(&found, None)? {
             Chosen::Whole(map) => making::complete(&asking, &map, &found),
@@ -208,7 +208,7 @@ impl Nodes {
         }
         // Nothing is changed while one of them is away: it would come back with a part of the
         // table.
-        making::drop_all(&Asking { nodes: self, name: *name }, &nodes)
+        making::drop_all(&NodesQuery { nodes: self, name: *name }, &nodes)
     }
 
     /// Refuses to take a table for gone of which one of these memory nodes has a range that is
@@ -326,9 +326,11 @@ impl<K: BuildKeys> NewTable<K> {
     fn or_overtaken(&self, error: ClientError) -> ClientError {
         match self.is_there || error.kind() == ErrorKind::Invalid {
             true => error,
-            false => {
-                making::or_overtaken(&Asking { nodes: &self.nodes, name: self.map.name }, &self.map, error)
-            }
+            false => making::or_overtaken(
+                &NodesQuery { nodes: &self.nodes, name: self.map.name },
+                &self.map,
+                error,
+            ),
         }
     }
 
@@ -341,7 +343,7 @@ impl<K: BuildKeys> NewTable<K> {
             return Ok(self.client);
         }
         let Self { nodes, map, client, .. } = self;
-        let asking = Asking { nodes: &nodes, name: map.name };
+        let asking = NodesQuery { nodes: &nodes, name: map.name };
         making::finish(&asking, &map)?;
         // Other handles may be over the map of the table that was being made.
         let whole = map.next(MapState::Making)?.next(MapState::Whole)?;
@@ -354,18 +356,18 @@ impl<K: BuildKeys> NewTable<K> {
     /// existed before.
     pub fn undo(&self) {
         if !self.is_there {
-            making::undo(&Asking { nodes: &self.nodes, name: self.map.name }, &self.map);
+            making::undo(&NodesQuery { nodes: &self.nodes, name: self.map.name }, &self.map);
         }
     }
 }
 
 /// Memory nodes that are asked about one table.
-struct Asking<'n> {
+struct NodesQuery<'n> {
     nodes: &'n Nodes,
     name: TableName,
 }
 
-impl Ask for Asking<'_> {
+impl NodeRequests for NodesQuery<'_> {
     fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
         self.nodes.map_at(&follow(node, &self.nodes.urls)?, &self.name)
     }

@@ -5,24 +5,24 @@ use fpcache::message::WriteReply;
 use crate::error::ClientError;
 
 /// How a change ended.
-pub(crate) type Ended = Result<WriteReply, ClientError>;
+pub(crate) type ChangeResult = Result<WriteReply, ClientError>;
 
 /// How the changes of one call ended, as far as that is known.
-pub(crate) struct Outcomes {
+pub(crate) struct ChangeResults {
     /// By their places; `None` if a change was not sent, or is not answered yet.
-    ended: Vec<Option<Ended>>,
+    ended: Vec<Option<ChangeResult>>,
     /// Replies that were handed over, of the first changes.
     told: usize,
 }
 
-impl Outcomes {
-    pub(crate) fn of(ended: Vec<Option<Ended>>) -> Self {
+impl ChangeResults {
+    pub(crate) fn of(ended: Vec<Option<ChangeResult>>) -> Self {
         Self { ended, told: 0 }
     }
 
     /// Adds how changes ended that have these places.
     #[cfg(feature = "tokio")]
-    pub(crate) fn put(&mut self, places: &[usize], ended: Vec<Ended>) {
+    pub(crate) fn put(&mut self, places: &[usize], ended: Vec<ChangeResult>) {
         places.iter().zip(ended).for_each(|(at, ended)| self.ended[*at] = Some(ended));
     }
 
@@ -74,20 +74,20 @@ mod tests {
 
     use super::*;
 
-    fn late() -> Ended {
+    fn late() -> ChangeResult {
         Err(FabricError::DeadlinePassed { waiting_for: "a reply" }.into())
     }
 
-    fn open() -> Ended {
+    fn open() -> ChangeResult {
         Err(ClientError::OutcomeUnknown { why: "no reply".to_owned() })
     }
 
-    fn made() -> Ended {
+    fn made() -> ChangeResult {
         Ok(WriteReply { status: WriteStatus::Done, token: None })
     }
 
-    fn told(ended: Vec<Option<Ended>>) -> (usize, Result<(), ClientError>) {
-        let (mut outcomes, mut replies) = (Outcomes::of(ended), Vec::new());
+    fn told(ended: Vec<Option<ChangeResult>>) -> (usize, Result<(), ClientError>) {
+        let (mut outcomes, mut replies) = (ChangeResults::of(ended), Vec::new());
         outcomes.tell(&mut replies);
         (replies.len(), outcomes.end())
     }

@@ -19,7 +19,7 @@ use fpcache::read::{Cost, Outcome, Wanted};
 use crate::answers::{Answers, Found, into_buffer};
 use crate::client::{Record, TableClient, Transport};
 use crate::core::Rest;
-use crate::direct::{Borrowed, ByKind, Direct, Holds, Owned, with_direct};
+use crate::direct::{Borrowed, ByKind, Holds, Owned, SharedCore, with_direct};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::pool::PoolHeld;
@@ -95,14 +95,14 @@ impl<K: BuildKeys> TableClient<K> {
     pub(crate) fn here<R>(&self, read: impl FnOnce(Reader<K, Borrowed<'_>>) -> R) -> R {
         let deadline = self.deadline;
         match &self.transport {
-            Transport::One(Direct::Mapped(core)) => {
+            Transport::One(SharedCore::Mapped(core)) => {
                 core.here(|held| read(Reader::of(Transport::One(ByKind::Mapped((&**core, held))), deadline)))
             }
-            Transport::One(Direct::Remote(core)) => {
+            Transport::One(SharedCore::Remote(core)) => {
                 core.here(|held| read(Reader::of(Transport::One(ByKind::Remote((&**core, held))), deadline)))
             }
             #[cfg(feature = "sim")]
-            Transport::One(Direct::Simulated(core)) => core
+            Transport::One(SharedCore::Simulated(core)) => core
                 .here(|held| read(Reader::of(Transport::One(ByKind::Simulated((&**core, held))), deadline))),
             Transport::Pool(pool) => {
                 pool.here(|held| read(Reader::of(Transport::Pool((&**pool, held)), deadline)))

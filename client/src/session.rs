@@ -12,7 +12,7 @@ use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, read_parameters, read_used};
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, REGION};
 
-use crate::turn::{Taken, Turn};
+use crate::turn::{TimedLock, TimedLockGuard};
 
 /// A connection and what was fetched through it.
 ///
@@ -27,7 +27,7 @@ pub(crate) struct Session<K: BuildKeys, C> {
     table: Mutex<Option<Arc<Table<K>>>>,
     /// Held while the table is fetched or brought up to date: each table takes the whole budget, so
     /// that there must never be two.
-    opening: Turn,
+    opening: TimedLock,
     options: TableOptions,
     /// How records lie in slots, once it had to be read without the table, which does not fit the
     /// budget.
@@ -56,7 +56,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
             connection,
             id,
             table: Mutex::new(None),
-            opening: Turn::default(),
+            opening: TimedLock::default(),
             options,
             shape: OnceLock::new(),
         }
@@ -102,7 +102,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         &self,
         left: Duration,
         clock: &dyn Clock,
-    ) -> Result<(Taken<'_>, Duration), OpenError> {
+    ) -> Result<(TimedLockGuard<'_>, Duration), OpenError> {
         let deadline = Deadline::after_on(clock, left);
         let waiting_for = "another thread, which fetches the table";
         let turn = self.opening.take(deadline, clock).ok_or(FabricError::DeadlinePassed { waiting_for })?;

@@ -7,7 +7,7 @@ use fpcache_fabric::{Clock, Deadline};
 
 /// A lock that is waited for no longer than a deadline.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct TimedLock {
     taken: Mutex<bool>,
     free: Condvar,
 }
@@ -15,11 +15,11 @@ pub(crate) struct Turn {
 /// A turn that was taken; dropping it lets the next thread have its own.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Taken<'t>(&'t Turn);
+pub(crate) struct TimedLockGuard<'t>(&'t TimedLock);
 
-impl Turn {
+impl TimedLock {
     /// Waits for the turn; `None` once the deadline has passed.
-    pub(crate) fn take(&self, deadline: Deadline, clock: &dyn Clock) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self, deadline: Deadline, clock: &dyn Clock) -> Option<TimedLockGuard<'_>> {
         let mut taken = self.taken();
         while *taken {
             taken = match deadline.remaining(clock.now()) {
@@ -29,7 +29,7 @@ impl Turn {
             };
         }
         *taken = true;
-        Some(Taken(self))
+        Some(TimedLockGuard(self))
     }
 
     fn taken(&self) -> MutexGuard<'_, bool> {
@@ -38,7 +38,7 @@ impl Turn {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TimedLockGuard<'_> {
     fn drop(&mut self) {
         *self.0.taken() = false;
         self.0.free.notify_one();
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_one_threads_and_the_next_waits_no_longer_than_its_deadline() {
-        let turn = Turn::default();
+        let turn = TimedLock::default();
         let first = turn.take(Deadline::NONE, &SystemClock).expect("nobody has it");
         let begun = Instant::now();
         assert!(turn.take(Deadline::after(Duration::from_millis(20)), &SystemClock).is_none());

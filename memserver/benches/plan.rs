@@ -22,13 +22,13 @@ fn plans(c: &mut Criterion) {
         for kind in ["uniform", "fb"] {
             let xs = gathered(&format!("{kind}:100K"), slots);
             let count = xs.len() as u32;
-            let (lo, hi) = (xs[0], xs[xs.len() - 1].saturating_add(u64::MAX / 4));
+            let (first_x, last_x) = (xs[0], xs[xs.len() - 1].saturating_add(u64::MAX / 4));
             // Inserts at random: a permutation of as many ages. The last third of a run.
             let scattered: Vec<u32> = (0..count).map(|i| i * 7_919 % count).collect();
             let run = |i: u32| if i < count / 3 * 2 { u32::MAX } else { count - i };
             let appended: Vec<u32> = (0..count).map(run).collect();
             for (what, ages) in [("scattered", &scattered), ("appended", &appended)] {
-                let gathered = Gathered { lo, hi, xs: &xs, ages };
+                let gathered = Gathered { first_x, last_x, xs: &xs, ages };
                 group.bench_function(format!("{kind}/{slots}/{what}"), |b| {
                     b.iter(|| plan(black_box(&gathered), &options))
                 });

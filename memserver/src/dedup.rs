@@ -27,11 +27,11 @@ const NONE: u32 = u32::MAX;
 /// What all tables of a memory node keep of replies.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeptReplies {
-    all: Arc<Kept>,
+    all: Arc<ReplyTotals>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ReplyTotals {
     bytes: AtomicUsize,
     /// Requests of all tables: tells whose client has been silent longest.
     requests: AtomicU64,
@@ -115,7 +115,7 @@ impl Default for DedupSessions {
 
 /// What a request is, given what is known of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum DedupVerdict {
     /// New.
     New,
     /// Begun before: this many operations are done.
@@ -148,19 +148,19 @@ impl DedupSessions {
     }
 
     /// What a request is.
-    pub(crate) fn look_up(&self, client: u64, request: u64, sent_before: bool) -> Known {
+    pub(crate) fn look_up(&self, client: u64, request: u64, sent_before: bool) -> DedupVerdict {
         match self.of(client) {
             Some((place, last)) if last.request == request => {
                 let session = DedupSession { client, request, place };
                 if last.is_let_go {
-                    Known::LetGo(session)
+                    DedupVerdict::LetGo(session)
                 } else {
-                    Known::Repeated(session, last.replies.len())
+                    DedupVerdict::Repeated(session, last.replies.len())
                 }
             }
-            Some((_, last)) if last.request > request => Known::Outdated,
-            None if sent_before && self.has_forgotten => Known::Forgotten,
-            _ => Known::New,
+            Some((_, last)) if last.request > request => DedupVerdict::Outdated,
+            None if sent_before && self.has_forgotten => DedupVerdict::Forgotten,
+            _ => DedupVerdict::New,
         }
     }
 

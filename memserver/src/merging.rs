@@ -38,21 +38,21 @@ pub(crate) struct PageMerger {
 
 #[derive(Debug, Default)]
 struct Work {
-    state: Mutex<State>,
+    state: Mutex<MergerState>,
     changed: Condvar,
     /// Whether a request came since the thread last looked.
     has_request: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MergerState {
     has_ended: bool,
-    regions: Vec<Region>,
+    regions: Vec<MergedRegion>,
 }
 
 /// A region, merged up to an offset.
 #[derive(Debug)]
-struct Region {
+struct MergedRegion {
     grant: Weak<Grant>,
     next: u64,
     /// The first page that could not be merged, and when it is tried again, with those after it.
@@ -73,7 +73,7 @@ impl PageMerger {
     /// Merges what of a region is granted and will be, if its pages are to be merged.
     pub(crate) fn watch(&self, memory: &SharedMemory, grant: &Arc<Grant>) {
         if memory.pages() == Pages::Advised {
-            self.work.state().regions.push(Region::new(grant));
+            self.work.state().regions.push(MergedRegion::new(grant));
             self.work.changed.notify_all();
         }
     }
@@ -101,7 +101,7 @@ impl Drop for PageMerger {
 }
 
 impl Work {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MergerState> {
         // Every change of it is one assignment, or one of a vector.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,7 +138,11 @@ impl Work {
         state
     }
 
-    fn rest<'s>(&'s self, state: MutexGuard<'s, State>, pause: Duration) -> MutexGuard<'s, State> {
+    fn rest<'s>(
+        &'s self,
+        state: MutexGuard<'s, MergerState>,
+        pause: Duration,
+    ) -> MutexGuard<'s, MergerState> {
         match state.has_ended {
             true => state,
             false => self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
@@ -146,7 +150,7 @@ impl Work {
     }
 }
 
-impl State {
+impl MergerState {
     /// A huge page that is granted whole and has not been merged, and the number of its region.
     /// Regions change their numbers here alone.
     fn next_page(&mut self, now: Instant) -> Option<(usize, Arc<SharedMemory>, u64)> {
@@ -165,7 +169,7 @@ impl State {
     }
 }
 
-impl Region {
+impl MergedRegion {
     fn new(grant: &Arc<Grant>) -> Self {
         Self { grant: Arc::downgrade(grant), next: 0, again: None, pause: PAUSES.0 }
     }
@@ -195,7 +199,7 @@ mod tests {
             Arc::new(SharedMemory::create_memfd("test", bytes, HugePages::Merged).expect("memory").0);
         let grant = Grant::of(&budget, &memory, u64::MAX).expect("room");
         let (mut state, now) =
-            (State { has_ended: false, regions: vec![Region::new(&grant)] }, Instant::now());
+            (MergerState { has_ended: false, regions: vec![MergedRegion::new(&grant)] }, Instant::now());
         assert!(state.next_page(now).is_none(), "a page is granted");
         grant.cover(3 * PAGE - 1).expect("room");
         let mut merged = Vec::new();

@@ -44,9 +44,9 @@ use crate::lease::Lease;
 use crate::left_out::LeftOut;
 use crate::loader::Loader;
 use crate::node::owned::Owned;
-use crate::node::parked::{QUANTUM, Queue};
+use crate::node::parked::{ParkedRequests, QUANTUM};
 use crate::node::quiet::Quiet;
-use crate::node::told::Told;
+use crate::node::told::OperatorLog;
 use crate::node::under_way::{Loading, Snapshotting};
 use crate::pending::Pending;
 use crate::superblock_writer::SuperblockWriter;
@@ -54,7 +54,7 @@ use crate::table::Table;
 use crate::table::audit::Audit;
 use crate::table::error::TableError;
 use crate::table::segments::slots::{RecordPlace, SegmentPlace};
-use crate::transit::{Held, Transit};
+use crate::transit::{Transit, TransitGuard};
 use crate::uploads::Uploads;
 use crate::versions::FIRST_VERSION;
 use crate::wal::Wal;
@@ -86,7 +86,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) sessions: DedupSessions,
     pub(crate) wal: Option<Wal<M>>,
     pub(crate) pending: Pending<K>,
-    pub(crate) parked: Queue,
+    pub(crate) parked: ParkedRequests,
     quiet: Quiet,
     /// Nanoseconds of work that the table may do before its next turn.
     pub(crate) allowance: i64,
@@ -101,7 +101,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
-    pub(crate) told: Told,
+    pub(crate) told: OperatorLog,
     /// How it ended that the records of a load were brought to the disk, for the client that waits
     /// for it.
     pub(crate) durable: Option<Result<(), String>>,
@@ -113,7 +113,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) waker: Option<Waker>,
     pub(crate) transit: Transit,
     /// What the reply in hand has room for, if it goes out later.
-    pub(crate) room: Option<Held>,
+    pub(crate) room: Option<TransitGuard>,
     /// The body of the reply in hand.
     pub(crate) body: Vec<u8>,
 }
@@ -184,14 +184,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             sessions,
             wal,
             pending: Pending::default(),
-            parked: Queue::default(),
+            parked: ParkedRequests::default(),
             quiet: Quiet::default(),
             allowance: QUANTUM,
             uploads: Uploads::default(),
             snapshotting: None,
             has_snapshot: false,
             left_out: LeftOut::default(),
-            told: Told::default(),
+            told: OperatorLog::default(),
             redone: 0,
             retry_at: None,
             durable: None,

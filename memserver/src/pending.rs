@@ -16,7 +16,7 @@ use fpcache_fabric::ClientId;
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::table::segments::decide::{MutationKind, SlotMutation};
-use crate::transit::{Held, Transit};
+use crate::transit::{Transit, TransitGuard};
 
 /// What becomes of an operation.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ pub(crate) struct Pending<K: BuildKeys> {
     added: u64,
     published: u64,
     /// Counts the entries' bytes.
-    held: Option<Held>,
+    held: Option<TransitGuard>,
 }
 
 impl<K: BuildKeys> Default for Pending<K> {

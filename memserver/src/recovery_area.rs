@@ -33,7 +33,7 @@ use crate::dedup::MOST_CLIENTS;
 use crate::durability::Lsn;
 pub(crate) use identity::Identity;
 pub use identity::UnreadableIdentity;
-use identity::{Found, IDENTITY_BYTES};
+use identity::{IDENTITY_BYTES, StoredIdentity};
 
 const IDENTITIES: [u64; 2] = [128, 512];
 const APPLIED: u64 = 64;
@@ -64,7 +64,7 @@ pub(crate) struct Replaced {
 
 /// What a start has to know of the log's files besides what they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct PreviousLog {
     /// The last entry that the disk lost after the ring had given it back; 0 if it lost none.
     pub(crate) lost: Lsn,
     /// Whether what is read of them is on the disk: all was synced, or the machine has been started
@@ -72,7 +72,7 @@ pub struct Left {
     pub(crate) is_on_disk: bool,
 }
 
-impl Left {
+impl PreviousLog {
     /// Notes it in the recovery area of the process that begins, also for the next, should this one
     /// end before it has read all.
     ///
@@ -143,12 +143,12 @@ impl<M: NodeMemory> RecoveryArea<M> {
         let mut why = None;
         for at in IDENTITIES {
             match self.found_at(at)? {
-                Found::Nothing => {}
-                Found::Identity(_, LAYOUT_VERSION, _) => return Ok(None),
-                Found::Identity(_, found, identity) => {
+                StoredIdentity::Nothing => {}
+                StoredIdentity::Identity(_, LAYOUT_VERSION, _) => return Ok(None),
+                StoredIdentity::Identity(_, found, identity) => {
                     why = Some((UnreadableIdentity::Version { found }, Some(identity)));
                 }
-                Found::Damaged => why = why.or(Some((UnreadableIdentity::Damaged, None))),
+                StoredIdentity::Damaged => why = why.or(Some((UnreadableIdentity::Damaged, None))),
             }
         }
         Ok(why)
@@ -156,15 +156,15 @@ impl<M: NodeMemory> RecoveryArea<M> {
 
     fn identity_at(&self, at: u64) -> Result<Option<(u32, Identity)>, AccessError> {
         Ok(match self.found_at(at)? {
-            Found::Identity(life, LAYOUT_VERSION, identity) => Some((life, identity)),
+            StoredIdentity::Identity(life, LAYOUT_VERSION, identity) => Some((life, identity)),
             _ => None,
         })
     }
 
-    fn found_at(&self, at: u64) -> Result<Found, AccessError> {
+    fn found_at(&self, at: u64) -> Result<StoredIdentity, AccessError> {
         let mut bytes = [0; IDENTITY_BYTES];
         self.memory.read_bytes(at, &mut bytes)?;
-        Ok(Found::in_bytes(&bytes))
+        Ok(StoredIdentity::in_bytes(&bytes))
     }
 
     /// Notes that the process ends, and the disk has all of its log. Undone by the one that
@@ -179,14 +179,14 @@ impl<M: NodeMemory> RecoveryArea<M> {
     }
 
     /// Notes what a start that reads snapshot and log has to know of them.
-    pub(crate) fn set_left(&self, left: Left) -> Result<(), AccessError> {
+    pub(crate) fn set_left(&self, left: PreviousLog) -> Result<(), AccessError> {
         self.memory.store_relaxed(LEFT + 8, u64::from(left.is_on_disk))?;
         self.memory.store_release(LEFT, left.lost)
     }
 
-    pub(crate) fn left(&self) -> Result<Left, AccessError> {
+    pub(crate) fn left(&self) -> Result<PreviousLog, AccessError> {
         let lost = self.memory.load_acquire(LEFT)?;
-        Ok(Left { lost, is_on_disk: self.memory.load_relaxed(LEFT + 8)? != 0 })
+        Ok(PreviousLog { lost, is_on_disk: self.memory.load_relaxed(LEFT + 8)? != 0 })
     }
 
     /// Everything up to this LSN is in the region; the version of the next write.

@@ -21,7 +21,7 @@ use crate::wal::background::{
 
 pub use crate::boot::{UNKNOWN_BOOT, boot_id};
 pub use crate::recovery::left::bring_left_to_disk;
-pub use crate::recovery_area::{Left, recovery_area_bytes};
+pub use crate::recovery_area::{PreviousLog, recovery_area_bytes};
 pub use crate::startup::Startup;
 
 /// Bytes of the log's staging ring.

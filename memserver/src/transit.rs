@@ -30,7 +30,7 @@ const FEW_VALUES: usize = 16;
 
 /// Bytes that are kept, and how many values.
 #[derive(Debug, Default)]
-struct Kept {
+struct TransitBytes {
     requests: AtomicUsize,
     replies: AtomicUsize,
     operations: AtomicUsize,
@@ -40,45 +40,45 @@ struct Kept {
 /// What a table keeps of requests and replies, beside what all tables of its memory node do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transit {
-    all: Arc<Kept>,
-    own: Arc<Kept>,
+    all: Arc<TransitBytes>,
+    own: Arc<TransitBytes>,
 }
 
 /// Which of the bounds counts.
 #[derive(Clone, Copy, Debug)]
-enum Body {
+enum TransitKind {
     Request,
     Reply,
     Operations,
     Values,
 }
 
-impl Kept {
-    fn of(&self, body: Body) -> &AtomicUsize {
+impl TransitBytes {
+    fn of(&self, body: TransitKind) -> &AtomicUsize {
         match body {
-            Body::Request => &self.requests,
-            Body::Reply => &self.replies,
-            Body::Operations => &self.operations,
-            Body::Values => &self.values,
+            TransitKind::Request => &self.requests,
+            TransitKind::Reply => &self.replies,
+            TransitKind::Operations => &self.operations,
+            TransitKind::Values => &self.values,
         }
     }
 }
 
 /// Bytes that are kept, or a value, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct TransitGuard {
     transit: Transit,
-    body: Body,
+    body: TransitKind,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for TransitGuard {
     fn drop(&mut self) {
         self.shrink(self.bytes);
     }
 }
 
-impl Held {
+impl TransitGuard {
     /// Counts this many bytes more.
     pub(crate) fn grow(&mut self, bytes: usize) {
         self.transit.count(self.body, bytes);
@@ -103,12 +103,12 @@ impl Transit {
 
     /// Whether a request of this many bytes can be kept.
     pub(crate) fn has_room_for_request(&self, bytes: usize) -> bool {
-        self.has_room(Body::Request, bytes)
+        self.has_room(TransitKind::Request, bytes)
     }
 
     /// Whether a reply of this many bytes can be kept.
     pub(crate) fn has_room_for_reply(&self, bytes: usize) -> bool {
-        self.has_room(Body::Reply, bytes)
+        self.has_room(TransitKind::Reply, bytes)
     }
 
     /// Whether another operation can wait for the disk. A few of each table always can, so that no
@@ -116,54 +116,54 @@ impl Transit {
     #[inline]
     pub(crate) fn has_room_for_operation(&self) -> bool {
         self.own.operations.load(Ordering::Relaxed) < SHORT_BODY
-            || self.has_room(Body::Operations, SHORT_BODY + 1)
+            || self.has_room(TransitKind::Operations, SHORT_BODY + 1)
     }
 
     /// Whether another value can be sent ahead. A few of each table always can.
     pub(crate) fn has_room_for_value(&self) -> bool {
-        let [all, own] = self.kept(Body::Values);
+        let [all, own] = self.kept(TransitKind::Values);
         own < FEW_VALUES || own < MOST_VALUES_OF_ALL.saturating_sub(all)
     }
 
     /// Counts a value that is sent ahead.
-    pub(crate) fn hold_value(&self) -> Held {
-        self.keep(Body::Values, 1)
+    pub(crate) fn hold_value(&self) -> TransitGuard {
+        self.keep(TransitKind::Values, 1)
     }
 
     /// Counts operations that wait for the disk, none so far.
-    pub(crate) fn hold_operations(&self) -> Held {
-        self.keep(Body::Operations, 0)
+    pub(crate) fn hold_operations(&self) -> TransitGuard {
+        self.keep(TransitKind::Operations, 0)
     }
 
     /// A table gets no more than is left: however long its requests wait, for a disk for example,
     /// others have room.
-    fn has_room(&self, body: Body, bytes: usize) -> bool {
+    fn has_room(&self, body: TransitKind, bytes: usize) -> bool {
         let [all, own] = self.kept(body);
         // The first one always has, however long requests may be.
         bytes <= SHORT_BODY || all == 0 || own + bytes <= MOST.saturating_sub(all)
     }
 
     /// What all tables keep, and this one.
-    fn kept(&self, body: Body) -> [usize; 2] {
+    fn kept(&self, body: TransitKind) -> [usize; 2] {
         [&self.all, &self.own].map(|kept| kept.of(body).load(Ordering::Relaxed))
     }
 
     /// Counts a request that is kept, if it is long.
-    pub(crate) fn keep_request(&self, bytes: usize) -> Option<Held> {
-        (bytes > SHORT_BODY).then(|| self.keep(Body::Request, bytes))
+    pub(crate) fn keep_request(&self, bytes: usize) -> Option<TransitGuard> {
+        (bytes > SHORT_BODY).then(|| self.keep(TransitKind::Request, bytes))
     }
 
     /// Counts a reply that is to be put together; `None` if there is no room for it.
-    pub(crate) fn keep_reply(&self, bytes: usize) -> Option<Held> {
-        self.has_room_for_reply(bytes).then(|| self.keep(Body::Reply, bytes))
+    pub(crate) fn keep_reply(&self, bytes: usize) -> Option<TransitGuard> {
+        self.has_room_for_reply(bytes).then(|| self.keep(TransitKind::Reply, bytes))
     }
 
-    fn keep(&self, body: Body, bytes: usize) -> Held {
+    fn keep(&self, body: TransitKind, bytes: usize) -> TransitGuard {
         self.count(body, bytes);
-        Held { transit: self.clone(), body, bytes }
+        TransitGuard { transit: self.clone(), body, bytes }
     }
 
-    fn count(&self, body: Body, bytes: usize) {
+    fn count(&self, body: TransitKind, bytes: usize) {
         for kept in [&self.all, &self.own] {
             kept.of(body).fetch_add(bytes, Ordering::Relaxed);
         }
@@ -180,7 +180,7 @@ mod tests {
     fn a_table_leaves_room_for_others_and_what_is_dropped_is_free_again() {
         let first = Transit::default();
         let second = first.beside();
-        let mut held: Vec<Held> = (0..4).map(|_| first.keep_reply(MIB).expect("room")).collect();
+        let mut held: Vec<TransitGuard> = (0..4).map(|_| first.keep_reply(MIB).expect("room")).collect();
         assert!(first.keep_reply(MIB).is_none(), "as much as is left");
         held.extend((0..2).map(|_| second.keep_reply(MIB).expect("room left by the first")));
         assert!(second.keep_reply(MIB).is_none());

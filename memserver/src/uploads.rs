@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::space::Extent;
 use crate::table::values::value_at;
-use crate::transit::{Held, MOST_VALUES_OF_ALL, Transit};
+use crate::transit::{MOST_VALUES_OF_ALL, Transit, TransitGuard};
 
 /// A value of which some pieces have come.
 pub(crate) struct Upload {
@@ -19,7 +19,7 @@ pub(crate) struct Upload {
     bytes: u32,
     arrived: u32,
     /// Counts it among those of all tables.
-    _held: Held,
+    _held: TransitGuard,
 }
 
 impl fmt::Debug for Upload {
@@ -35,7 +35,7 @@ impl fmt::Debug for Upload {
 
 impl Upload {
     /// A value of this many bytes, for which this memory was found, or none.
-    pub(crate) fn begin(memory: Option<Extent>, bytes: u32, held: Held) -> Self {
+    pub(crate) fn begin(memory: Option<Extent>, bytes: u32, held: TransitGuard) -> Self {
         let memory = memory.map(|memory| (memory, Box::new(Xxh3Default::new())));
         Self { memory, bytes, arrived: 0, _held: held }
     }
@@ -80,7 +80,7 @@ impl Upload {
 
 /// The values of one client, which belong to one of its requests: one at least.
 #[derive(Debug)]
-struct Ahead {
+struct ClientUploads {
     /// Over which they come.
     connection: ClientId,
     request: u64,
@@ -91,7 +91,7 @@ struct Ahead {
 
 /// What comes over one connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Tally {
+struct ConnectionTotals {
     clients: usize,
     values: usize,
     bytes: u64,
@@ -100,8 +100,8 @@ struct Tally {
 /// Values that have come, or are coming, ahead of writes.
 #[derive(Default, Debug)]
 pub(crate) struct Uploads {
-    by_client: HashMap<u64, Ahead>,
-    by_connection: HashMap<ClientId, Tally>,
+    by_client: HashMap<u64, ClientUploads>,
+    by_connection: HashMap<ClientId, ConnectionTotals>,
 }
 
 /// Clients that may have values on their way over one connection: many threads share one.
@@ -198,7 +198,7 @@ impl Uploads {
 
     /// Whether a value can begin to come over this connection.
     fn check_room(&self, connection: ClientId, piece: &ValuePiece<'_>, most: u64) -> Result<(), Refusal> {
-        let Tally { clients, values, bytes } = self.tally(connection);
+        let ConnectionTotals { clients, values, bytes } = self.tally(connection);
         let ahead = self.by_client.get(&piece.client);
         if ahead.is_none() && clients >= MOST_CLIENTS {
             let why =
@@ -222,7 +222,7 @@ impl Uploads {
     }
 
     /// What comes over a connection.
-    fn tally(&self, connection: ClientId) -> Tally {
+    fn tally(&self, connection: ClientId) -> ConnectionTotals {
         self.by_connection.get(&connection).copied().unwrap_or_default()
     }
 
@@ -231,7 +231,7 @@ impl Uploads {
         let tally = self.by_connection.entry(connection).or_default();
         let ahead = self.by_client.entry(piece.client).or_insert_with(|| {
             tally.clients += 1;
-            Ahead { connection, request: piece.request, values: Vec::new(), bytes: 0 }
+            ClientUploads { connection, request: piece.request, values: Vec::new(), bytes: 0 }
         });
         tally.values += 1;
         tally.bytes += u64::from(upload.bytes());
@@ -255,7 +255,8 @@ impl Uploads {
         if is_last {
             self.by_client.remove(&client);
         }
-        let gone = Tally { clients: usize::from(is_last), values: 1, bytes: u64::from(upload.bytes()) };
+        let gone =
+            ConnectionTotals { clients: usize::from(is_last), values: 1, bytes: u64::from(upload.bytes()) };
         self.count_off(connection, gone);
         Some(upload)
     }
@@ -263,12 +264,12 @@ impl Uploads {
     /// Drops what has come of a client; returns its memory.
     fn remove(&mut self, client: u64) -> Vec<Extent> {
         let Some(ahead) = self.by_client.remove(&client) else { return Vec::new() };
-        let gone = Tally { clients: 1, values: ahead.values.len(), bytes: ahead.bytes };
+        let gone = ConnectionTotals { clients: 1, values: ahead.values.len(), bytes: ahead.bytes };
         self.count_off(ahead.connection, gone);
         memories(&ahead).collect()
     }
 
-    fn count_off(&mut self, connection: ClientId, gone: Tally) {
+    fn count_off(&mut self, connection: ClientId, gone: ConnectionTotals) {
         let Some(tally) = self.by_connection.get_mut(&connection) else { return };
         tally.clients -= gone.clients;
         tally.values -= gone.values;
@@ -298,7 +299,7 @@ impl Uploads {
     }
 }
 
-fn memories(ahead: &Ahead) -> impl Iterator<Item = Extent> {
+fn memories(ahead: &ClientUploads) -> impl Iterator<Item = Extent> {
     ahead.values.iter().filter_map(|(_, upload)| upload.memory())
 }
 
@@ -325,8 +326,8 @@ mod tests {
     }
 
     /// What comes over each connection, counted anew.
-    fn counted(uploads: &Uploads) -> HashMap<ClientId, Tally> {
-        let mut counted: HashMap<ClientId, Tally> = HashMap::new();
+    fn counted(uploads: &Uploads) -> HashMap<ClientId, ConnectionTotals> {
+        let mut counted: HashMap<ClientId, ConnectionTotals> = HashMap::new();
         for ahead in uploads.by_client.values() {
             assert!(!ahead.values.is_empty(), "nothing is kept of clients without values");
             let bytes = ahead.values.iter().map(|(_, upload)| u64::from(upload.bytes())).sum();

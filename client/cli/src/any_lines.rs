@@ -17,7 +17,7 @@ use crate::value::Format;
 
 /// How lines are written and read.
 #[derive(Clone, Debug)]
-struct Way {
+struct LineFormat {
     form: Form,
     separator: Separator,
     is_hex: bool,
@@ -28,7 +28,7 @@ struct Way {
     strings: bool,
 }
 
-impl Way {
+impl LineFormat {
     fn any() -> impl Strategy<Value = Self> {
         let separators =
             ["\\t", ",", ";", " ", "::", "'", "\"", "ü", "-->", "{", "\\0", "\u{feff}", "\u{85}"];
@@ -165,7 +165,7 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn what_is_written_of_a_record_is_read_as_that_record(
-        way in Way::any(),
+        way in LineFormat::any(),
         records in prop::collection::vec((bytes(1..8), bytes(0..8), any::<u64>()), 0..8),
     ) {
         let of_len = |mut value: Vec<u8>| {
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_of_a_file_cause_a_panic(way in Way::any(), content in content()) {
+    fn no_bytes_of_a_file_cause_a_panic(way in LineFormat::any(), content in content()) {
         way.check_content::<ByteKeys>(&content);
         way.check_content::<U64Keys>(&content);
     }

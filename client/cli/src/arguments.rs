@@ -8,14 +8,14 @@ use clap_complete::Shell;
 use fpcache_client::TableName;
 use fpcache_datasets::time;
 
-use crate::change::{Delete, Record, Update};
+use crate::change::{Delete, RecordArguments, Update};
 use crate::count::Count;
 use crate::create::Create;
 use crate::export::Export;
 use crate::get::Get;
 use crate::import::Import;
 use crate::load::Load;
-use crate::nearest::{End, Nearest};
+use crate::nearest::{Nearest, NearestFormats};
 use crate::ping::Ping;
 use crate::scan::Scan;
 use crate::tables::DropTable;
@@ -139,13 +139,13 @@ pub(crate) enum Command {
   fpcache-cli put 0x1000000 hello123 --format text
   fpcache-cli put user42 7
   fpcache-cli put 00ff10 7 --hex")]
-    Put(Record),
+    Put(RecordArguments),
     /// Add a new key
     #[command(after_help = "Examples:
   fpcache-cli insert 7 42
   fpcache-cli insert 7 2a00000000000000 --format hex
   fpcache-cli insert 'two\\x20words\\n' 42")]
-    Insert(Record),
+    Insert(RecordArguments),
     /// Replace the value of an existing key
     #[command(after_help = "Examples:
   fpcache-cli update 7 43
@@ -219,10 +219,10 @@ See floor.")]
     Ceiling(Nearest),
     /// Show the record with the least key
     #[command(after_help = "Examples:\n  fpcache-cli first\n  fpcache-cli first --table words --json")]
-    First(End),
+    First(NearestFormats),
     /// Show the record with the greatest key
     #[command(after_help = "Examples:\n  fpcache-cli last\n  fpcache-cli last --table words --json")]
-    Last(End),
+    Last(NearestFormats),
     /// Count the keys of a range
     #[command(after_help = "Examples:
   fpcache-cli count

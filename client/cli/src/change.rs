@@ -14,7 +14,7 @@ use crate::value::{Format, read_value};
 
 /// A key and its value.
 #[derive(Debug, Args)]
-pub(crate) struct Record {
+pub(crate) struct RecordArguments {
     /// Key: a u64 in decimal or as in 0x2a, or text, with \xNN for any byte
     #[arg(value_name = "KEY")]
     key: String,
@@ -38,7 +38,7 @@ pub(crate) struct Record {
 #[derive(Debug, Args)]
 pub(crate) struct Update {
     #[command(flatten)]
-    record: Record,
+    record: RecordArguments,
 
     /// Only if the record still has this token, as printed by `get --json`
     #[arg(long, value_name = "TOKEN", value_parser = number)]
@@ -56,7 +56,7 @@ pub(crate) struct Delete {
     key_format: KeyFormat,
 }
 
-impl Record {
+impl RecordArguments {
     /// Key and value, parsed for the table.
     fn parse<K: Keys>(&self, client: &TableClient<K>) -> anyhow::Result<(K::Owned, Vec<u8>)> {
         let key = K::parse(&self.key, self.key_format)?;

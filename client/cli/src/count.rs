@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output};
-use crate::scan::Range;
+use crate::scan::RangeArguments;
 
 #[derive(Debug, Args)]
 pub(crate) struct Count {
     #[command(flatten)]
-    range: Range,
+    range: RangeArguments,
 
     #[command(flatten)]
     key_format: KeyFormat,

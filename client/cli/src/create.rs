@@ -15,13 +15,13 @@ use fpcache_datasets::{Duplicates, KeySet, OpenOptions, Spec};
 use serde_json::json;
 
 use crate::data::kind_of_set;
-use crate::found::Found;
+use crate::found::TableLocation;
 use crate::keys::{KeyFormat, Keys};
 use crate::new_keys::NewKeys;
 use crate::output::{Outcome, Output};
 use crate::over_nodes::{OverNodes, split_at};
 use crate::parameters::Parameters;
-use crate::place::Place;
+use crate::place::TableArguments;
 use crate::tables::NewTable;
 use crate::tuning::{self, Tuning};
 
@@ -91,11 +91,11 @@ impl Create {
     /// Creates the table that is named, which may be that of `--table`, if it was given.
     pub(crate) fn run(
         &self,
-        place: &Place,
+        place: &TableArguments,
         of_option: Option<TableName>,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
-        let place = &Place { table: self.name.unwrap_or(place.table), ..place.clone() };
+        let place = &TableArguments { table: self.name.unwrap_or(place.table), ..place.clone() };
         if let Some(option) = of_option.filter(|option| *option != place.table) {
             bail!("the table is called `{}` and, by --table, `{option}`: name it once", place.table);
         }
@@ -106,7 +106,7 @@ impl Create {
             };
         }
         // Nothing is made with parameters that make no sense.
-        let there = Found::of(place)?.kind(&place.table, self.keys.kind())?;
+        let there = TableLocation::of(place)?.kind(&place.table, self.keys.kind())?;
         match there.or(self.keys.kind()).unwrap_or(KeyKind::U64) {
             KeyKind::U64 => self.checked::<U64Keys>().map(drop)?,
             KeyKind::Bytes => self.checked::<ByteKeys>().map(drop)?,
@@ -124,7 +124,7 @@ impl Create {
     fn create_over<K: Keys>(
         &self,
         nodes: &Nodes,
-        place: &Place,
+        place: &TableArguments,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let (parameters, tuned) = self.tuned::<K>(place)?;
@@ -159,7 +159,7 @@ impl Create {
     }
 
     /// The table's parameters; and why these, if they were found.
-    fn tuned<K: Keys>(&self, place: &Place) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
+    fn tuned<K: Keys>(&self, place: &TableArguments) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
         if !self.tuning.is_wanted() {
             return Ok((self.checked::<K>()?, None));
         }
@@ -186,7 +186,7 @@ impl Create {
         self.parameters.checked::<K>(self.keys.lengths::<K>())
     }
 
-    fn create<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+    fn create<K: Keys>(&self, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
         let client: TableClient<K> = place.client()?;
         let (parameters, tuned) = self.tuned::<K>(place)?;
         client.create(parameters).map_err(|error| match error {

@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output, counted};
 use crate::parameters::Parameters;
-use crate::place::Place;
+use crate::place::TableArguments;
 use crate::record_lines::Form;
-use crate::scan::Range;
+use crate::scan::RangeArguments;
 use crate::separator::Separator;
 use crate::target::Target;
 use crate::value::{Format, TableFormat};
-use crate::walk::{Span, walk};
+use crate::walk::{KeyBounds, walk};
 
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     #[command(flatten)]
-    range: Range,
+    range: RangeArguments,
 
     /// Write the records to this file, which appears once it is complete, or to - for standard
     /// output
@@ -56,11 +56,11 @@ impl Export {
     pub(crate) fn run<K: Keys>(
         &self,
         client: &TableClient<K>,
-        place: &Place,
+        place: &TableArguments,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let (from, to) = self.range.bounds::<K>(self.key_format)?;
-        let span = Span {
+        let span = KeyBounds {
             from: from.unwrap_or_else(|| K::lowest().to_owned()),
             to: to.map_or(Bound::Unbounded, Bound::Excluded),
         };
@@ -97,7 +97,7 @@ impl Export {
     /// Tells what was written, and what reads it.
     fn say<K: Keys>(
         &self,
-        place: &Place,
+        place: &TableArguments,
         records: u64,
         table: &TableParameters,
         output: &mut Output,
@@ -118,7 +118,7 @@ impl Export {
     }
 
     /// The command that makes the same table of the file.
-    fn import<K: Keys>(&self, place: &Place, table: &TableParameters) -> String {
+    fn import<K: Keys>(&self, place: &TableArguments, table: &TableParameters) -> String {
         let mut words = vec!["fpcache-cli import".to_owned(), quoted(&self.output.display().to_string())];
         words.extend(place.is_url_told.then(|| format!("--url {}", quoted(&place.url))));
         words.push(format!("--table {}", place.table));

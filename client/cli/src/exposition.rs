@@ -4,14 +4,14 @@ use std::fmt::{self, Write};
 
 /// How a metric's value changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// It goes up and down.
     Gauge,
     /// It only grows, except that it begins anew with the process that counts.
     Counter,
 }
 
-impl Kind {
+impl MetricKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -41,7 +41,7 @@ impl fmt::Display for Number {
 pub(crate) struct Metric {
     pub(crate) name: String,
     pub(crate) help: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricKind,
     pub(crate) samples: Vec<(Vec<(&'static str, String)>, Number)>,
 }
 
@@ -81,7 +81,7 @@ mod tests {
         let metric = Metric {
             name: "fpcache_keys".into(),
             help: "Of one\\two\n\"three\".",
-            kind: Kind::Gauge,
+            kind: MetricKind::Gauge,
             samples: vec![(labels, Number::Whole(u64::MAX)), (Vec::new(), Number::Seconds(0.25))],
         };
         assert_eq!(

@@ -14,15 +14,15 @@ use fpcache_client::{
 use fpcache_datasets::Bar;
 use fpcache_datasets::count::human_bytes;
 
-use crate::found::Found;
-use crate::group::Group;
+use crate::found::TableLocation;
+use crate::group::WriteGroup;
 use crate::keys::{Keys, kind};
 use crate::long_keys;
 use crate::output::{Outcome, Output, counted};
 use crate::over_nodes::{OverNodes, split_of};
 use crate::parameters::Parameters;
-use crate::place::Place;
-use crate::records::{Records, Source};
+use crate::place::TableArguments;
+use crate::records::{RecordSet, RecordSource};
 use crate::summary::{Summary, Times};
 use crate::tables::NewTable;
 use crate::tuning::Tuning;
@@ -48,16 +48,16 @@ pub(crate) struct Filling {
 
 impl Filling {
     /// The memory nodes of a table over several, if any are named.
-    pub(crate) fn nodes(&self, place: &Place) -> anyhow::Result<Option<Nodes>> {
+    pub(crate) fn nodes(&self, place: &TableArguments) -> anyhow::Result<Option<Nodes>> {
         self.over.named(place)
     }
 
     /// Requests that the memory node would refuse anyway are refused before the records are read.
     /// If they cannot be read, no table is left.
-    pub(crate) fn fill<K: Keys, S: Source<K>>(
+    pub(crate) fn fill<K: Keys, S: RecordSource<K>>(
         &self,
         source: &S,
-        place: &Place,
+        place: &TableArguments,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         self.tuning.validate()?;
@@ -67,10 +67,10 @@ impl Filling {
         }
         let (name, bar) = (&place.table, Bar::of_keys());
         let expected = source.expected().filter(|_| !self.tuning.is_wanted()).unwrap_or(0);
-        let found = Found::of(place)?;
+        let found = TableLocation::of(place)?;
         found.kind(name, Some(kind::<K>()))?;
         match found {
-            Found::At(spot, table) => {
+            TableLocation::At(spot, table) => {
                 self.new.check_region(&table)?;
                 let client = spot.place.client::<K>()?;
                 if client.stats()?.segments > 0 {
@@ -78,8 +78,8 @@ impl Filling {
                 }
                 drop(client.load(parameters, expected)?);
             }
-            Found::Divided(_) => return self.add(source, &place.client::<K>()?, name, output, &bar),
-            Found::Nowhere(nowhere) => {
+            TableLocation::Divided(_) => return self.add(source, &place.client::<K>()?, name, output, &bar),
+            TableLocation::Nowhere(nowhere) => {
                 self.check_capacity(&parameters, expected, &nowhere.at_first(name)?.tables)?;
             }
         }
@@ -114,7 +114,7 @@ impl Filling {
     }
 
     /// Says so where few keys make the slots of all long.
-    fn note_long_keys<K: Keys>(&self, records: &impl Records<K>, shape: &RecordShape) {
+    fn note_long_keys<K: Keys>(&self, records: &impl RecordSet<K>, shape: &RecordShape) {
         let note = (!self.parameters.has_slot_bytes()).then(|| long_keys::note(records, shape)).flatten();
         note.iter().for_each(|note| eprintln!("note: {note}"));
     }
@@ -149,12 +149,12 @@ impl Filling {
 
     /// Creates a table over several memory nodes, with an equal number of keys on each, and loads
     /// it before it is visible.
-    fn fill_over<K: Keys, S: Source<K>>(
+    fn fill_over<K: Keys, S: RecordSource<K>>(
         &self,
         source: &S,
         nodes: &Nodes,
         parameters: &TableParameters,
-        place: &Place,
+        place: &TableArguments,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let (name, bar, started) = (&place.table, Bar::of_keys(), Instant::now());
@@ -192,7 +192,7 @@ impl Filling {
     }
 
     /// Puts the records into an existing table.
-    fn add<K: Keys, S: Source<K>>(
+    fn add<K: Keys, S: RecordSource<K>>(
         &self,
         source: &S,
         client: &TableClient<K>,
@@ -243,10 +243,10 @@ impl Filling {
     }
 
     /// The parameters of a new table for these records; and why these, if they were found.
-    fn tuned<K: Keys, S: Source<K>>(
+    fn tuned<K: Keys, S: RecordSource<K>>(
         &self,
         source: &S,
-        place: &Place,
+        place: &TableArguments,
         records: &S::Records,
     ) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
         source.completed(self.parameters).tuned::<K>(
@@ -282,12 +282,12 @@ fn during<K: Keys>(
 /// How a load failed.
 struct Failed {
     error: anyhow::Error,
-    stage: Stage,
+    stage: LoadStage,
 }
 
 /// The progress of a load that failed.
 #[derive(Clone, Copy)]
-enum Stage {
+enum LoadStage {
     /// No record had been passed on.
     Begin,
     Midway,
@@ -301,9 +301,9 @@ impl Failed {
         // Into a table that has its parameters they are inserted as they come.
         let has_some = || client.stats().is_ok_and(|stats| stats.keys > 0);
         match (self.stage, self.is_outcome_unknown()) {
-            (Stage::Begin, _) => None,
-            (Stage::End, true) => Some("the load may have succeeded all the same"),
-            (Stage::Midway, true) => Some("a part of the records may be there"),
+            (LoadStage::Begin, _) => None,
+            (LoadStage::End, true) => Some("the load may have succeeded all the same"),
+            (LoadStage::Midway, true) => Some("a part of the records may be there"),
             (_, false) => has_some().then_some("a part of the records may be there"),
         }
     }
@@ -322,12 +322,12 @@ impl Failed {
 fn send<K: Keys>(
     client: &TableClient<K>,
     parameters: TableParameters,
-    records: &mut impl Records<K>,
+    records: &mut impl RecordSet<K>,
     bar: &Bar,
 ) -> Result<Loaded, Failed> {
     let (sample, known) = (records.sample(), records.known() as u64);
     let load = client.load_like(parameters, known, sample.iter().map(Borrow::borrow));
-    let mut load = load.map_err(|error| Failed { error: error.into(), stage: Stage::Begin })?;
+    let mut load = load.map_err(|error| Failed { error: error.into(), stage: LoadStage::Begin })?;
     let (phase, mut sent) = (bar.phase("loading", known), 0);
     let passed = records.each(&mut |key, value| {
         load.push(KeyRef::<K>(key), value)?;
@@ -337,20 +337,20 @@ fn send<K: Keys>(
         sent += 1;
         Ok(())
     });
-    passed.map_err(|error| Failed { error, stage: Stage::Midway })?;
-    load.finish().map_err(|error| Failed { error: error.into(), stage: Stage::End })
+    passed.map_err(|error| Failed { error, stage: LoadStage::Midway })?;
+    load.finish().map_err(|error| Failed { error: error.into(), stage: LoadStage::End })
 }
 
 /// Puts all records, a group at a time, and returns how many there are, and how many of them new.
 /// `added` counts those of whole groups.
 fn add_all<K: Keys>(
     client: &TableClient<K>,
-    records: &mut impl Records<K>,
+    records: &mut impl RecordSet<K>,
     bar: &Bar,
     added: &mut u64,
 ) -> anyhow::Result<(u64, u64)> {
     let phase = bar.phase("adding", records.known() as u64);
-    let (mut group, mut keys, mut new) = (Group::<K>::default(), 0, 0);
+    let (mut group, mut keys, mut new) = (WriteGroup::<K>::default(), 0, 0);
     records.each(&mut |key, value| {
         keys += 1;
         group.push(key, value);

@@ -3,27 +3,27 @@
 use anyhow::bail;
 use fpcache_client::{KeyKind, TableInfo, TableName, Tables};
 
-use crate::place::Place;
+use crate::place::TableArguments;
 
 /// A memory node with the table, or at which it is to be created.
-pub(crate) struct Spot {
-    pub(crate) place: Place,
+pub(crate) struct TableNode {
+    pub(crate) place: TableArguments,
     pub(crate) tables: Tables,
 }
 
 /// Where the table of a place is. That one memory node has no such table says nothing of the
 /// others: all are asked until one has it.
-pub(crate) enum Found {
-    At(Spot, TableInfo),
+pub(crate) enum TableLocation {
+    At(TableNode, TableInfo),
     /// Over several memory nodes, with keys of this kind.
     Divided(KeyKind),
-    Nowhere(Nowhere),
+    Nowhere(TableNotFound),
 }
 
 /// Memory nodes of which none that answers has the table.
-pub(crate) struct Nowhere {
+pub(crate) struct TableNotFound {
     /// The first of those that answer.
-    first: Option<Spot>,
+    first: Option<TableNode>,
     /// The tables that there are.
     others: Vec<TableName>,
     /// Why the others do not answer.
@@ -32,11 +32,12 @@ pub(crate) struct Nowhere {
     asked: usize,
 }
 
-impl Found {
+impl TableLocation {
     /// Asks the memory nodes in their order.
-    pub(crate) fn of(place: &Place) -> anyhow::Result<Self> {
+    pub(crate) fn of(place: &TableArguments) -> anyhow::Result<Self> {
         let places = place.each()?;
-        let mut nowhere = Nowhere { first: None, others: Vec::new(), away: Vec::new(), asked: places.len() };
+        let mut nowhere =
+            TableNotFound { first: None, others: Vec::new(), away: Vec::new(), asked: places.len() };
         for place in places {
             let asked = place.tables().and_then(|tables| Ok((tables.list()?, tables)));
             let (list, tables) = match asked {
@@ -50,13 +51,13 @@ impl Found {
             };
             let is_range = |info: &&TableInfo| info.name.as_range().is_some_and(|(of, ..)| of == place.table);
             if let Some(info) = list.tables.iter().find(|info| info.name == place.table) {
-                return Ok(Self::At(Spot { place, tables }, *info));
+                return Ok(Self::At(TableNode { place, tables }, *info));
             }
             if let Some(range) = list.tables.iter().find(is_range) {
                 return Ok(Self::Divided(range.kind));
             }
             nowhere.others.extend(list.tables.iter().map(|info| info.name));
-            nowhere.first.get_or_insert(Spot { place, tables });
+            nowhere.first.get_or_insert(TableNode { place, tables });
         }
         Ok(Self::Nowhere(nowhere))
     }
@@ -78,13 +79,13 @@ impl Found {
     }
 }
 
-impl Nowhere {
+impl TableNotFound {
     /// Tables that are named.
     const NAMED: usize = 8;
 
     /// Where the table is to be created: at the first memory node, once all have said that they
     /// have none.
-    pub(crate) fn at_first(self, name: &TableName) -> anyhow::Result<Spot> {
+    pub(crate) fn at_first(self, name: &TableName) -> anyhow::Result<TableNode> {
         match self {
             Self { first: Some(first), away, .. } if away.is_empty() => Ok(first),
             nowhere => bail!("{}", nowhere.told(name)),

@@ -13,7 +13,7 @@ const BYTES: usize = 1 << 20;
 
 /// Some records that are to be sent.
 #[derive(Debug, Default)]
-pub(crate) struct Group<K: Keys> {
+pub(crate) struct WriteGroup<K: Keys> {
     keys: Vec<K::Owned>,
     values: Vec<u8>,
     /// Where each value ends.
@@ -23,7 +23,7 @@ pub(crate) struct Group<K: Keys> {
     replies: Vec<WriteReply>,
 }
 
-impl<K: Keys> Group<K> {
+impl<K: Keys> WriteGroup<K> {
     pub(crate) fn push(&mut self, key: &K::Key, value: &[u8]) {
         self.keys.push(key.to_owned());
         self.values.extend_from_slice(value);

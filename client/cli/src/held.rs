@@ -20,7 +20,7 @@ pub(crate) enum Repeated {
 
 /// Records whose keys and values lie in two pieces of memory.
 #[derive(Debug)]
-pub(crate) struct Held<K: Keys> {
+pub(crate) struct RecordBuffer<K: Keys> {
     rows: Vec<Row<K>>,
     keys: Vec<u8>,
     values: Vec<u8>,
@@ -43,12 +43,12 @@ struct Row<K: Keys> {
 
 /// Two lines with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Twins {
+pub(crate) struct SameKeyLines {
     pub(crate) first: u64,
     pub(crate) second: u64,
 }
 
-impl<K: Keys> Held<K> {
+impl<K: Keys> RecordBuffer<K> {
     pub(crate) fn new() -> Self {
         Self {
             rows: Vec::new(),
@@ -128,7 +128,7 @@ impl<K: Keys> Held<K> {
     }
 
     /// Sorts them by their keys, and keeps one of each key; says how many were left out.
-    pub(crate) fn order(&mut self, repeated: Repeated) -> Result<u64, Twins> {
+    pub(crate) fn order(&mut self, repeated: Repeated) -> Result<u64, SameKeyLines> {
         let Self { rows, keys, .. } = self;
         if self.descents > 0 {
             // Stable: records of one key stay in the order of their lines.
@@ -139,7 +139,7 @@ impl<K: Keys> Held<K> {
         rows.dedup_by(|later, kept| {
             let is_same = K::kept(&later.key, keys) == K::kept(&kept.key, keys);
             if is_same {
-                twins = twins.or(Some(Twins { first: kept.line, second: later.line }));
+                twins = twins.or(Some(SameKeyLines { first: kept.line, second: later.line }));
                 if repeated == Repeated::Last {
                     *kept = *later;
                 }
@@ -159,15 +159,15 @@ mod tests {
 
     use super::*;
 
-    fn held(keys: &[u64]) -> Held<U64Keys> {
-        let mut held = Held::new();
+    fn held(keys: &[u64]) -> RecordBuffer<U64Keys> {
+        let mut held = RecordBuffer::new();
         for (line, key) in (1..).zip(keys) {
             held.push(&Entry { key: *key, value: vec![line as u8], line });
         }
         held
     }
 
-    fn records(held: &Held<U64Keys>) -> Vec<(u64, u8)> {
+    fn records(held: &RecordBuffer<U64Keys>) -> Vec<(u64, u8)> {
         (0..held.len()).map(|i| (*held.key(i), held.value(i)[0])).collect()
     }
 
@@ -181,14 +181,14 @@ mod tests {
         let mut last = held(&file);
         assert_eq!(last.order(Repeated::Last), Ok(3));
         assert_eq!(records(&last), [(1, 4), (5, 5), (9, 6)]);
-        assert_eq!(held(&file).order(Repeated::Refuse), Err(Twins { first: 1, second: 3 }));
+        assert_eq!(held(&file).order(Repeated::Refuse), Err(SameKeyLines { first: 1, second: 3 }));
         assert_eq!(held(&[1, 2, 7]).order(Repeated::Refuse), Ok(0));
         assert_eq!(held(&[]).order(Repeated::Refuse), Ok(0));
     }
 
     #[test]
     fn byte_strings_are_in_the_order_of_their_bytes() {
-        let mut held = Held::<ByteKeys>::new();
+        let mut held = RecordBuffer::<ByteKeys>::new();
         for (line, key) in (1..).zip([&b"b"[..], b"\xff", b"a\0", b"a", "ü".as_bytes()]) {
             held.push(&Entry { key: key.to_vec(), value: key.to_vec(), line });
         }

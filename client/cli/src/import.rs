@@ -10,16 +10,16 @@ use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
 use fpcache_datasets::Bar;
 
 use crate::fill::Filling;
-use crate::found::Found;
-use crate::held::{Held, Repeated, Twins};
+use crate::found::TableLocation;
+use crate::held::{RecordBuffer, Repeated, SameKeyLines};
 use crate::keys::{KeyFormat, KeyLengths, Keys, SAMPLE};
 use crate::new_keys::NewKeys;
 use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
 use crate::parameters::Parameters;
-use crate::place::Place;
+use crate::place::TableArguments;
 use crate::record_lines::{Entry, Form, Lines, Reading};
-use crate::records::{FILE, Records, Source, Take, check_room};
+use crate::records::{FILE, RecordSet, RecordSource, Take, check_room};
 use crate::separator::Separator;
 use crate::value::Format;
 
@@ -70,10 +70,10 @@ struct OfFile<'i> {
 }
 
 impl Import {
-    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(&self, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
         let there = match self.filling.nodes(place)? {
             Some(nodes) => nodes.find(&place.table)?,
-            None => Found::of(place)?.kind(&place.table, self.keys.kind())?,
+            None => TableLocation::of(place)?.kind(&place.table, self.keys.kind())?,
         };
         let source = OfFile { import: self, is_new: there.is_none() };
         match self.keys.kind().or(there).unwrap_or(KeyKind::U64) {
@@ -101,8 +101,8 @@ impl Import {
     }
 
     /// Reads as many records as the memory is for.
-    fn read<K: Keys>(&self, lines: &mut Lines, bar: &Bar) -> anyhow::Result<(Held<K>, bool)> {
-        let (phase, mut held) = (bar.phase("reading", 0), Held::<K>::new());
+    fn read<K: Keys>(&self, lines: &mut Lines, bar: &Bar) -> anyhow::Result<(RecordBuffer<K>, bool)> {
+        let (phase, mut held) = (bar.phase("reading", 0), RecordBuffer::<K>::new());
         while held.bytes() <= self.sort_memory.as_u64() {
             let Some(entry) = lines.next::<K>()? else { return Ok((held, true)) };
             held.push(&entry);
@@ -123,7 +123,7 @@ impl Import {
     }
 }
 
-impl<K: Keys> Source<K> for OfFile<'_> {
+impl<K: Keys> RecordSource<K> for OfFile<'_> {
     type Records = Imported<K>;
 
     fn completed(&self, given: Parameters) -> Parameters {
@@ -168,14 +168,14 @@ struct Imported<K: Keys> {
     name: String,
     lengths: KeyLengths,
     value_bytes: Option<u32>,
-    held: Held<K>,
+    held: RecordBuffer<K>,
     rest: Option<Lines>,
     repeated: Repeated,
     /// Records that do not count because others have their keys.
     dropped: u64,
 }
 
-impl<K: Keys> Records<K> for Imported<K> {
+impl<K: Keys> RecordSet<K> for Imported<K> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -226,7 +226,7 @@ impl<K: Keys> Records<K> for Imported<K> {
             take(self.held.key(i), self.held.value(i))?;
         }
         if let (Some(lines), Some(last)) = (&mut self.rest, self.held.last()) {
-            self.held = Held::new();
+            self.held = RecordBuffer::new();
             self.dropped += stream(&self.name, lines, last, self.repeated, take)?;
             lines.notes().iter().for_each(|note| eprintln!("note: {note}"));
         }
@@ -264,7 +264,7 @@ fn stream<K: Keys>(
         dropped += 1;
         match which {
             Repeated::Refuse => {
-                return Err(repeated(name, Twins { first: current.line, second: next.line }));
+                return Err(repeated(name, SameKeyLines { first: current.line, second: next.line }));
             }
             Repeated::First => {}
             Repeated::Last => current = next,
@@ -274,7 +274,7 @@ fn stream<K: Keys>(
     Ok(dropped)
 }
 
-fn repeated(name: &str, Twins { first, second }: Twins) -> anyhow::Error {
+fn repeated(name: &str, SameKeyLines { first, second }: SameKeyLines) -> anyhow::Error {
     anyhow!(
         "{name}: lines {first} and {second} have the same key: say which one counts with --duplicates first or last"
     )

@@ -11,8 +11,8 @@ use crate::data::Data;
 use crate::fill::Filling;
 use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::{Outcome, Output};
-use crate::place::Place;
-use crate::records::{Records, Source, Take, check_room};
+use crate::place::TableArguments;
+use crate::records::{RecordSet, RecordSource, Take, check_room};
 
 /// Bytes of each value, if their length varies.
 pub(crate) const VALUE_BYTES: u32 = 8;
@@ -27,7 +27,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(&self, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
         match self.data.key_kind() {
             KeyKind::U64 => self.filling.fill::<U64Keys, _>(&self.data, place, output),
             KeyKind::Bytes => self.filling.fill::<ByteKeys, _>(&self.data, place, output),
@@ -42,7 +42,7 @@ pub(crate) struct Valued<K: Keys> {
     wants_any_length: bool,
 }
 
-impl<K: Keys> Source<K> for Data {
+impl<K: Keys> RecordSource<K> for Data {
     type Records = Valued<K>;
 
     fn expected(&self) -> Option<u64> {
@@ -58,7 +58,7 @@ impl<K: Keys> Source<K> for Data {
     }
 }
 
-impl<K: Keys> Records<K> for Valued<K> {
+impl<K: Keys> RecordSet<K> for Valued<K> {
     fn name(&self) -> &str {
         self.set.name()
     }

@@ -5,14 +5,14 @@ use std::borrow::Borrow;
 use fpcache_client::RecordShape;
 
 use crate::keys::Keys;
-use crate::records::Records;
+use crate::records::RecordSet;
 
 /// How many times the usual key the longest must have to be noted.
 const MANY_TIMES: usize = 4;
 
 /// What is to be known of a table with slots of this shape that was chosen for the longest of these
 /// keys, if that is much longer than nearly all others.
-pub(crate) fn note<K: Keys>(records: &impl Records<K>, shape: &RecordShape) -> Option<String> {
+pub(crate) fn note<K: Keys>(records: &impl RecordSet<K>, shape: &RecordShape) -> Option<String> {
     if shape.key_bytes.is_some() {
         return None;
     }

@@ -61,12 +61,12 @@ use fpcache_datasets::arguments::{refuse_apart, without_empty_variables};
 use fpcache_datasets::causes;
 
 use arguments::{Arguments, Command};
-use found::Found;
+use found::TableLocation;
 use keys::Keys;
 use nearest::Side;
 use output::{Outcome, Output};
 use parameters::is_form_of_groups;
-use place::Place;
+use place::TableArguments;
 
 fn main() -> ExitCode {
     let (mut command, words) = (Arguments::command(), Vec::from_iter(std::env::args_os()));
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         let command = matches.subcommand();
         command.is_some_and(|(_, matches)| matches.value_source(option) == Some(ValueSource::CommandLine))
     };
-    let told = Told { url: is_told("url"), table: is_told("table") };
+    let told = GivenOptions { url: is_told("url"), table: is_told("table") };
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match run(&arguments, told) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
 
 /// What was given on the command line, and not in the environment.
 #[derive(Clone, Copy)]
-struct Told {
+struct GivenOptions {
     url: bool,
     table: bool,
 }
@@ -104,7 +104,7 @@ fn option_for(error: &Error) -> String {
     }
 }
 
-fn run(arguments: &Arguments, told: Told) -> anyhow::Result<Outcome> {
+fn run(arguments: &Arguments, told: GivenOptions) -> anyhow::Result<Outcome> {
     let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
     let ended = run_any(arguments, told, &mut output);
     // What a command that has failed has told is whole all the same.
@@ -114,7 +114,7 @@ fn run(arguments: &Arguments, told: Told) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_any(arguments: &Arguments, told: Told, output: &mut Output) -> anyhow::Result<Outcome> {
+fn run_any(arguments: &Arguments, told: GivenOptions, output: &mut Output) -> anyhow::Result<Outcome> {
     let Arguments { url, table, deadline, token_file, .. } = arguments;
     // These ask no memory node.
     match &arguments.command {
@@ -124,7 +124,7 @@ fn run_any(arguments: &Arguments, told: Told, output: &mut Output) -> anyhow::Re
     }
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
     let (url, is_url_told) = (url.clone(), told.url);
-    let place = Place { url, is_url_told, table: *table, deadline: *deadline, token };
+    let place = TableArguments { url, is_url_told, table: *table, deadline: *deadline, token };
     if let Some(wait) = arguments.wait {
         let began = Instant::now();
         wait_for_node_with(&place.url, place.config().with_wait(wait)).map_err(|error| {
@@ -146,7 +146,7 @@ fn print_completions(shell: Shell, output: &mut Output) -> anyhow::Result<Outcom
 }
 
 fn carry_out_any(
-    place: &Place,
+    place: &TableArguments,
     command: &Command,
     is_named: bool,
     output: &mut Output,
@@ -166,7 +166,7 @@ fn carry_out_any(
 
 /// Carries out a command about the records of a table. For a range alone it says why it fails where
 /// the keys belong to another range.
-fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
+fn run_on_table(place: &TableArguments, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
     let ended = run_on_kind(place, command, output);
     let Some((table, _, number)) = place.table.as_range() else { return ended };
     ended.map_err(|error| match error.downcast_ref() {
@@ -180,8 +180,8 @@ fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow
 }
 
 /// Carries out a command about the records of a table, for the kind of keys that it has.
-fn run_on_kind(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
-    let kind = Found::of(place)?.kind(&place.table, None)?;
+fn run_on_kind(place: &TableArguments, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
+    let kind = TableLocation::of(place)?.kind(&place.table, None)?;
     let kind = match (command, kind) {
         (Command::Verify(verify), Some(kind)) => Some(verify.checked(kind, &place.table)?),
         (_, kind) => kind,
@@ -196,7 +196,7 @@ fn run_on_kind(place: &Place, command: &Command, output: &mut Output) -> anyhow:
 fn carry_out<K: Keys>(
     command: &Command,
     client: &TableClient<K>,
-    place: &Place,
+    place: &TableArguments,
     output: &mut Output,
 ) -> anyhow::Result<Outcome> {
     match command {

@@ -5,77 +5,95 @@ use fpcache_client::{
 };
 use serde_json::{Value, json};
 
-use crate::exposition::{Kind, Metric, Number};
+use crate::exposition::{Metric, MetricKind, Number};
 use crate::output::{Outcome, Output};
-use crate::place::Place;
+use crate::place::TableArguments;
 use crate::tables::none_failed;
 
 /// The metrics of a table from its counters: the name, what it is, and the value.
-type Counter = (&'static str, &'static str, Kind, fn(&NodeStats) -> Number);
+type Counter = (&'static str, &'static str, MetricKind, fn(&NodeStats) -> Number);
 
 const COUNTERS: &[Counter] = &[
-    ("segments", "Segments of the table.", Kind::Gauge, |s| whole(s.segments)),
-    ("uptime_seconds", "Time since the table was opened or created.", Kind::Gauge, |s| {
+    ("segments", "Segments of the table.", MetricKind::Gauge, |s| whole(s.segments)),
+    ("uptime_seconds", "Time since the table was opened or created.", MetricKind::Gauge, |s| {
         Number::Seconds(s.uptime_ms as f64 / 1e3)
     }),
-    ("requests_total", "Requests handled.", Kind::Counter, |s| whole(s.requests)),
-    ("writes_total", "Operations that changed a record.", Kind::Counter, |s| whole(s.writes)),
-    ("inserts_total", "Operations that made a record.", Kind::Counter, |s| whole(s.inserts)),
-    ("rebuilds_total", "Changes of the directory: segments replaced by segments.", Kind::Counter, |s| {
-        whole(s.rebuilds)
-    }),
-    ("rebuild_waits_total", "Rebuilds that an insert had to wait for.", Kind::Counter, |s| {
+    ("requests_total", "Requests handled.", MetricKind::Counter, |s| whole(s.requests)),
+    ("writes_total", "Operations that changed a record.", MetricKind::Counter, |s| whole(s.writes)),
+    ("inserts_total", "Operations that made a record.", MetricKind::Counter, |s| whole(s.inserts)),
+    (
+        "rebuilds_total",
+        "Changes of the directory: segments replaced by segments.",
+        MetricKind::Counter,
+        |s| whole(s.rebuilds),
+    ),
+    ("rebuild_waits_total", "Rebuilds that an insert had to wait for.", MetricKind::Counter, |s| {
         whole(s.window_full_waits)
     }),
-    ("rebuild_seconds_total", "Time spent on rebuilds.", Kind::Counter, |s| seconds(s.rebuild_ns)),
-    ("rebuild_p99_seconds", "Time that 99 of 100 rebuilds did not exceed, to an eighth.", Kind::Gauge, |s| {
-        seconds(s.rebuild_ns_p99)
+    ("rebuild_seconds_total", "Time spent on rebuilds.", MetricKind::Counter, |s| seconds(s.rebuild_ns)),
+    (
+        "rebuild_p99_seconds",
+        "Time that 99 of 100 rebuilds did not exceed, to an eighth.",
+        MetricKind::Gauge,
+        |s| seconds(s.rebuild_ns_p99),
+    ),
+    ("rebuild_max_seconds", "Time of the longest rebuild.", MetricKind::Gauge, |s| seconds(s.rebuild_ns_max)),
+    ("copied_records_total", "Records copied by rebuilds.", MetricKind::Counter, |s| whole(s.copies)),
+    ("quarantined_bytes", "Bytes that wait to be used again.", MetricKind::Gauge, |s| {
+        whole(s.quarantined_bytes)
     }),
-    ("rebuild_max_seconds", "Time of the longest rebuild.", Kind::Gauge, |s| seconds(s.rebuild_ns_max)),
-    ("copied_records_total", "Records copied by rebuilds.", Kind::Counter, |s| whole(s.copies)),
-    ("quarantined_bytes", "Bytes that wait to be used again.", Kind::Gauge, |s| whole(s.quarantined_bytes)),
-    ("directory_changes_total", "Records that the change log has had.", Kind::Counter, |s| whole(s.log_head)),
-    ("logged_changes_total", "Changes written to the write-ahead log; 0 without one.", Kind::Counter, |s| {
-        whole(s.logged)
+    ("directory_changes_total", "Records that the change log has had.", MetricKind::Counter, |s| {
+        whole(s.log_head)
     }),
+    (
+        "logged_changes_total",
+        "Changes written to the write-ahead log; 0 without one.",
+        MetricKind::Counter,
+        |s| whole(s.logged),
+    ),
     (
         "synced_changes_total",
         "Logged changes that would survive a crash of the machine.",
-        Kind::Counter,
+        MetricKind::Counter,
         |s| whole(s.synced),
     ),
-    ("log_errors_total", "Attempts to write or sync the write-ahead log that failed.", Kind::Counter, |s| {
-        whole(s.log_errors)
-    }),
+    (
+        "log_errors_total",
+        "Attempts to write or sync the write-ahead log that failed.",
+        MetricKind::Counter,
+        |s| whole(s.log_errors),
+    ),
     (
         "log_writable",
         "Whether the write-ahead log takes writes: 0 while they are refused.",
-        Kind::Gauge,
+        MetricKind::Gauge,
         |s| whole(1 - s.log_fails.min(1)),
     ),
-    ("external_values", "Values that do not fit their slots.", Kind::Gauge, |s| whole(s.external_values)),
-    ("external_value_bytes", "Bytes of values that do not fit their slots.", Kind::Gauge, |s| {
+    ("external_values", "Values that do not fit their slots.", MetricKind::Gauge, |s| {
+        whole(s.external_values)
+    }),
+    ("external_value_bytes", "Bytes of values that do not fit their slots.", MetricKind::Gauge, |s| {
         whole(s.external_bytes)
     }),
     (
         "damaged_writes_total",
         "Writes refused because a record in their segment is damaged in memory.",
-        Kind::Counter,
+        MetricKind::Counter,
         |s| whole(s.damaged_writes),
     ),
     (
         "damaged_lookups_total",
         "Lookups by the memory node's processor refused because the record is damaged in memory.",
-        Kind::Counter,
+        MetricKind::Counter,
         |s| whole(s.damaged_lookups),
     ),
-    ("damaged_copies_total", "Damaged records that snapshots met.", Kind::Counter, |s| {
+    ("damaged_copies_total", "Damaged records that snapshots met.", MetricKind::Counter, |s| {
         whole(s.damaged_copies)
     }),
     (
         "damaged_segments_passed_by_total",
         "Times that a segment with a damaged record was left as it is by work in the background.",
-        Kind::Counter,
+        MetricKind::Counter,
         |s| whole(s.damaged_passed_by),
     ),
 ];
@@ -102,12 +120,12 @@ fn seconds(ns: u64) -> Number {
 }
 
 /// What a table's client was told.
-struct Told {
+struct TableScrape {
     table: usize,
     stats: NodeStats,
 }
 
-pub(crate) fn run(place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+pub(crate) fn run(place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
     let places = place.each()?;
     let (mut metrics, mut failed): (Vec<Metric>, _) = (Vec::new(), Vec::new());
     for one in &places {
@@ -142,18 +160,18 @@ fn add(metrics: &mut Vec<Metric>, mut metric: Metric, url: &str) {
 }
 
 /// What one memory node has to tell.
-fn of_one(place: &Place) -> Result<Vec<Metric>, ClientError> {
+fn of_one(place: &TableArguments) -> Result<Vec<Metric>, ClientError> {
     let list = place.tables()?.list()?;
     let (mut told, mut sockets) = (Vec::new(), None);
     for (table, info) in list.tables.iter().enumerate().filter(|(_, info)| !info.is_closed()) {
-        let place = Place { table: info.name, ..place.clone() };
+        let place = TableArguments { table: info.name, ..place.clone() };
         let asked = match info.kind {
             KeyKind::U64 => ask::<U64Keys>(&place, sockets.is_none()),
             KeyKind::Bytes => ask::<ByteKeys>(&place, sockets.is_none()),
         };
         match asked {
             Ok((stats, of_sockets)) => {
-                told.push(Told { table, stats });
+                told.push(TableScrape { table, stats });
                 sockets = sockets.or(of_sockets);
             }
             // Dropped since it was listed, or made anew.
@@ -165,7 +183,7 @@ fn of_one(place: &Place) -> Result<Vec<Metric>, ClientError> {
     metrics.extend(told.first().map(|told| Metric {
         name: "fpcache_build_info".into(),
         help: "The release of the memory node.",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         samples: vec![(vec![("version", told.stats.release_text())], whole(1))],
     }));
     metrics.extend(of_tables(&list, &told));
@@ -176,7 +194,7 @@ fn of_one(place: &Place) -> Result<Vec<Metric>, ClientError> {
 /// A table's counters; and those of the memory node's sockets, if they are wanted and there are
 /// any.
 fn ask<K: BuildKeys>(
-    place: &Place,
+    place: &TableArguments,
     wants_sockets: bool,
 ) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
     let client = place.client::<K>()?;
@@ -190,7 +208,7 @@ fn of_node(list: &TableList) -> Vec<Metric> {
     let metric = |name: &str, help, number| Metric {
         name: format!("fpcache_{name}"),
         help,
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         samples: vec![(Vec::new(), whole(number))],
     };
     vec![
@@ -215,11 +233,11 @@ fn labels(info: &TableInfo) -> Vec<(&'static str, String)> {
     }
 }
 
-fn of_tables(list: &TableList, told: &[Told]) -> Vec<Metric> {
+fn of_tables(list: &TableList, told: &[TableScrape]) -> Vec<Metric> {
     let listed = LISTED.iter().map(|(name, help, value)| Metric {
         name: format!("fpcache_table_{name}"),
         help,
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         samples: list.tables.iter().map(|info| (labels(info), whole(value(info)))).collect(),
     });
     let counted = COUNTERS.iter().map(|(name, help, kind, value)| Metric {
@@ -242,30 +260,35 @@ fn of_sockets(sockets: &SocketStats) -> Vec<Metric> {
     let ended = |how: &str, count| (vec![("ended", how.to_owned())], whole(count));
     let hang_ups = sockets.hang_ups().map(|(why, count)| (vec![("reason", why.to_owned())], whole(count)));
     vec![
-        metric("io_threads", "Threads that serve sockets.", Kind::Gauge, one(whole(sockets.io_threads))),
-        metric("connections", "Open connections.", Kind::Gauge, one(whole(sockets.connections))),
+        metric(
+            "io_threads",
+            "Threads that serve sockets.",
+            MetricKind::Gauge,
+            one(whole(sockets.io_threads)),
+        ),
+        metric("connections", "Open connections.", MetricKind::Gauge, one(whole(sockets.connections))),
         metric(
             "spin_limit_seconds",
             "Time that a thread looks for more before it sleeps.",
-            Kind::Gauge,
+            MetricKind::Gauge,
             one(seconds(sockets.spin_ns)),
         ),
         metric(
             "spun_seconds_total",
             "Time spent looking for more.",
-            Kind::Counter,
+            MetricKind::Counter,
             one(seconds(sockets.spun_ns)),
         ),
         metric(
             "waits_total",
             "Waits for more, by how they ended: while the thread looked, or in sleep.",
-            Kind::Counter,
+            MetricKind::Counter,
             vec![ended("spun", sockets.waits_spun), ended("slept", sockets.waits_slept)],
         ),
         metric(
             "hang_ups_total",
             "Connections that were closed or not let in, by the reason.",
-            Kind::Counter,
+            MetricKind::Counter,
             hang_ups.collect(),
         ),
     ]

@@ -24,11 +24,11 @@ pub(crate) struct Nearest {
     keys: Vec<String>,
 
     #[command(flatten)]
-    end: End,
+    end: NearestFormats,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct End {
+pub(crate) struct NearestFormats {
     #[command(flatten)]
     format: Format,
 
@@ -86,7 +86,7 @@ impl Nearest {
     }
 }
 
-impl End {
+impl NearestFormats {
     /// The record at one end of the table: the one with the greatest key for `Floor`.
     pub(crate) fn run<K: Keys>(
         &self,

@@ -8,7 +8,7 @@ use fpcache_client::{KeyKind, Nodes};
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::counted;
-use crate::place::Place;
+use crate::place::TableArguments;
 
 /// The memory nodes of a table over several.
 #[derive(Clone, Debug, Args)]
@@ -21,7 +21,7 @@ pub(crate) struct OverNodes {
 
 impl OverNodes {
     /// The memory nodes, if any are named.
-    pub(crate) fn named(&self, place: &Place) -> anyhow::Result<Option<Nodes>> {
+    pub(crate) fn named(&self, place: &TableArguments) -> anyhow::Result<Option<Nodes>> {
         let at = |urls| Ok(Nodes::at_with(urls, place.config())?);
         self.nodes.as_deref().map(at).transpose()
     }

@@ -9,7 +9,7 @@ use fpcache_client::{GroupChoice, RecordShape, TableParameters, UnknownGroupForm
 
 use crate::keys::{KeyLengths, Keys};
 use crate::numbers::bytes;
-use crate::place::Place;
+use crate::place::TableArguments;
 use crate::tuning::Tuning;
 
 /// Default bytes of a slot for values of variable length.
@@ -218,7 +218,7 @@ impl Parameters {
         &self,
         keys: KeyLengths,
         tuning: &Tuning,
-        place: &Place,
+        place: &TableArguments,
         known: usize,
         key: impl Fn(usize) -> K::Owned,
     ) -> anyhow::Result<(TableParameters, Option<Tuned>)> {

@@ -9,7 +9,7 @@ use fpcache_client::ClientError;
 use serde_json::json;
 
 use crate::output::{Outcome, Output};
-use crate::place::Place;
+use crate::place::TableArguments;
 use crate::tables::none_failed;
 
 /// The pause between two requests.
@@ -25,7 +25,7 @@ pub(crate) struct Ping {
 impl Ping {
     /// Asks each of the memory nodes in the URL. Where some do not answer it shows the others, and
     /// then fails.
-    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(&self, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
         let places = place.each()?;
         let mut failed = Vec::new();
         for place in &places {
@@ -42,7 +42,7 @@ impl Ping {
         Ok(Outcome::Done)
     }
 
-    fn ask(&self, place: &Place) -> Result<Answered, ClientError> {
+    fn ask(&self, place: &TableArguments) -> Result<Answered, ClientError> {
         let started = Instant::now();
         let tables = place.tables()?;
         let connected = started.elapsed();

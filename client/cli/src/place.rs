@@ -6,7 +6,7 @@ use fpcache_client::{BuildKeys, ClientConfig, ClientError, Nodes, TableClient, T
 
 /// The location of a table, and the time limit of requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct TableArguments {
     pub(crate) url: String,
     /// Whether the URL is from the command line, and not from the environment or the default.
     pub(crate) is_url_told: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Place {
     pub(crate) token: Option<Token>,
 }
 
-impl Place {
+impl TableArguments {
     /// The memory node's tables.
     pub(crate) fn tables(&self) -> Result<Tables, ClientError> {
         Tables::connect_with(&self.url, self.config())

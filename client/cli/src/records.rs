@@ -15,7 +15,7 @@ pub(crate) const FILE: &str = "file";
 pub(crate) type Take<'t, K> = dyn FnMut(&<K as KeySpace>::Key, &[u8]) -> anyhow::Result<()> + 't;
 
 /// Records to fill a table with.
-pub(crate) trait Records<K: Keys> {
+pub(crate) trait RecordSet<K: Keys> {
     /// The name of what they come from.
     fn name(&self) -> &str;
 
@@ -49,8 +49,8 @@ pub(crate) trait Records<K: Keys> {
 }
 
 /// What records come from.
-pub(crate) trait Source<K: Keys> {
-    type Records: Records<K>;
+pub(crate) trait RecordSource<K: Keys> {
+    type Records: RecordSet<K>;
 
     /// The parameters of a table that is created for them, where they are not given.
     fn completed(&self, given: Parameters) -> Parameters {

@@ -13,7 +13,7 @@ use crate::keys::{KeyFormat, Keys};
 use crate::numbers::number;
 use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
-use crate::walk::{Span, walk};
+use crate::walk::{KeyBounds, walk};
 
 /// The limit that is not given.
 const DEFAULT: u64 = 10;
@@ -26,7 +26,7 @@ pub(crate) struct Scan {
     start: Option<String>,
 
     #[command(flatten)]
-    range: Range,
+    range: RangeArguments,
 
     /// List in descending order
     #[arg(long)]
@@ -45,7 +45,7 @@ pub(crate) struct Scan {
 
 /// A range of keys.
 #[derive(Debug, Args)]
-pub(crate) struct Range {
+pub(crate) struct RangeArguments {
     /// First key of the range, inclusive
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) struct Range {
 /// The start of a range and its exclusive end, if it has one.
 pub(crate) type Ends<K> = (Option<<K as KeySpace>::Owned>, Option<<K as KeySpace>::Owned>);
 
-impl Range {
+impl RangeArguments {
     /// Its ends.
     pub(crate) fn bounds<K: Keys>(&self, format: KeyFormat) -> anyhow::Result<Ends<K>> {
         if let Some(prefix) = &self.prefix {
@@ -120,7 +120,7 @@ impl Scan {
     }
 
     /// The keys to list.
-    fn span<K: Keys>(&self) -> anyhow::Result<Span<K>> {
+    fn span<K: Keys>(&self) -> anyhow::Result<KeyBounds<K>> {
         let (from, to) = self.range.bounds::<K>(self.key_format)?;
         let start = self.start.as_ref().map(|start| K::parse(start, self.key_format)).transpose()?;
         let (from, to) = match (start, self.reverse) {
@@ -135,7 +135,7 @@ impl Scan {
                 bail!("with --reverse, START is the end of the range: omit it to use --from and --to")
             }
         };
-        Ok(Span { from: from.unwrap_or_else(|| K::lowest().to_owned()), to })
+        Ok(KeyBounds { from: from.unwrap_or_else(|| K::lowest().to_owned()), to })
     }
 
     fn show<K: Keys>(

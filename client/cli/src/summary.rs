@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::keys::Keys;
 use crate::output::Output;
-use crate::records::{FILE, Records};
+use crate::records::{FILE, RecordSet};
 use crate::tuning;
 
 /// How long it took.
@@ -45,7 +45,7 @@ impl<R> Summary<'_, R> {
         loaded: &Loaded,
     ) -> anyhow::Result<()>
     where
-        R: Records<K>,
+        R: RecordSet<K>,
     {
         // The records are there, whatever becomes of this question.
         let used = client.stats().ok().map(|stats| stats.used_bytes);
@@ -107,7 +107,7 @@ impl<R> Summary<'_, R> {
         new: u64,
     ) -> anyhow::Result<()>
     where
-        R: Records<K>,
+        R: RecordSet<K>,
     {
         let (dataset_s, load_s) = self.times.seconds();
         let (name, source) = (self.records.name(), self.records.source());

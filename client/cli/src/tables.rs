@@ -9,10 +9,10 @@ use fpcache_client::{
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
-use crate::found::{Found, Spot};
+use crate::found::{TableLocation, TableNode};
 use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
-use crate::place::Place;
+use crate::place::TableArguments;
 
 /// Options of a new table.
 #[derive(Clone, Copy, Debug, Args)]
@@ -27,7 +27,7 @@ pub(crate) struct NewTable {
 pub(crate) struct Ensured {
     pub(crate) kind: KeyKind,
     /// The memory node that has it.
-    pub(crate) spot: Spot,
+    pub(crate) spot: TableNode,
     is_new: bool,
 }
 
@@ -35,7 +35,7 @@ impl Ensured {
     /// Removes the table again if the command that created it failed, unless it has records, which
     /// are from another client.
     pub(crate) fn undo(&self) {
-        let Spot { place, tables } = &self.spot;
+        let TableNode { place, tables } = &self.spot;
         if self.is_new && matches!(tables.find(&place.table), Ok(Some(TableInfo { keys: 0, .. }))) {
             // The command's own error says more than one of this.
             let _ = tables.drop_table(&place.table);
@@ -68,7 +68,7 @@ impl NewTable {
     }
 
     /// The same, of each range of a table over several memory nodes, which are those of the place.
-    pub(crate) fn check_regions(self, place: &Place) -> anyhow::Result<()> {
+    pub(crate) fn check_regions(self, place: &TableArguments) -> anyhow::Result<()> {
         if self.region_bytes.is_none() {
             return Ok(());
         }
@@ -82,18 +82,18 @@ impl NewTable {
 
     /// Creates the table if no memory node of the place has it, and returns the kind of its keys.
     /// They must be of the given kind, if any; a new table has u64 keys by default.
-    pub(crate) fn ensure(self, place: &Place, wanted: Option<KeyKind>) -> anyhow::Result<Ensured> {
-        let (name, found) = (&place.table, Found::of(place)?);
+    pub(crate) fn ensure(self, place: &TableArguments, wanted: Option<KeyKind>) -> anyhow::Result<Ensured> {
+        let (name, found) = (&place.table, TableLocation::of(place)?);
         found.kind(name, wanted)?;
         match found {
-            Found::At(spot, table) => {
+            TableLocation::At(spot, table) => {
                 self.check_region(&table)?;
                 Ok(Ensured { kind: table.kind, spot, is_new: false })
             }
-            Found::Divided(_) => bail!(
+            TableLocation::Divided(_) => bail!(
                 "there is a table `{name}` over several memory nodes: use it, drop it, or choose another name"
             ),
-            Found::Nowhere(nowhere) => {
+            TableLocation::Nowhere(nowhere) => {
                 let (spot, kind) = (nowhere.at_first(name)?, wanted.unwrap_or(KeyKind::U64));
                 // Another client may be faster.
                 let is_new = spot.tables.create_if_missing(name, kind, self.options())?;
@@ -105,7 +105,11 @@ impl NewTable {
 
 /// Lists the tables of each memory node, or the one of this name and the ranges of it that lie
 /// there. Where some do not answer it lists those of the others, and then fails.
-pub(crate) fn list(place: &Place, only: Option<&TableName>, output: &mut Output) -> anyhow::Result<Outcome> {
+pub(crate) fn list(
+    place: &TableArguments,
+    only: Option<&TableName>,
+    output: &mut Output,
+) -> anyhow::Result<Outcome> {
     let places = place.each()?;
     if let [place] = places.as_slice() {
         let (list, divided) = ask(place)?;
@@ -154,7 +158,7 @@ pub(crate) fn list(place: &Place, only: Option<&TableName>, output: &mut Output)
 }
 
 /// The tables of a memory node, and those over several of which it has ranges.
-fn ask(place: &Place) -> Result<(TableList, Vec<DividedTable>), ClientError> {
+fn ask(place: &TableArguments) -> Result<(TableList, Vec<DividedTable>), ClientError> {
     let tables = place.tables()?;
     let list = tables.list()?;
     let has_ranges = list.tables.iter().any(|table| table.name.as_range().is_some());
@@ -172,7 +176,7 @@ fn retained(mut list: TableList, only: Option<&TableName>) -> TableList {
     list
 }
 
-fn of_node(place: &Place, list: &TableList, divided: &[DividedTable]) -> Value {
+fn of_node(place: &TableArguments, list: &TableList, divided: &[DividedTable]) -> Value {
     json!({
         "url": place.url,
         "capacity_bytes": list.capacity_bytes,
@@ -273,7 +277,7 @@ impl DropTable {
     /// Removes the tables that are named, among them that of `--table`, if it was given.
     pub(crate) fn run(
         &self,
-        place: &Place,
+        place: &TableArguments,
         of_option: Option<TableName>,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
@@ -301,7 +305,7 @@ impl DropTable {
     }
 
     /// Removes a table, and returns what is told of that.
-    fn drop_one(&self, name: &TableName, place: &Place) -> anyhow::Result<Value> {
+    fn drop_one(&self, name: &TableName, place: &TableArguments) -> anyhow::Result<Value> {
         if let (Some((table, _, number)), false) = (name.as_range(), self.range) {
             bail!(
                 "`{name}` is range {} of the table `{table}` over several memory nodes, which cannot be used without it: drop the whole \
@@ -318,15 +322,17 @@ impl DropTable {
         if here {
             return self.drop_over(name, &nodes, true);
         }
-        let (tables, found) = match Found::of(&Place { table: *name, ..place.clone() })? {
-            Found::At(Spot { tables, .. }, found) => (tables, found),
-            Found::Divided(_) if nodes.find(name)?.is_some() => return self.drop_over(name, &nodes, false),
+        let (tables, found) = match TableLocation::of(&TableArguments { table: *name, ..place.clone() })? {
+            TableLocation::At(TableNode { tables, .. }, found) => (tables, found),
+            TableLocation::Divided(_) if nodes.find(name)?.is_some() => {
+                return self.drop_over(name, &nodes, false);
+            }
             // Ranges that are closed have no map, but are not to be taken for nothing.
-            Found::Divided(_) => {
+            TableLocation::Divided(_) => {
                 nodes.drop_table(name).map_err(|error| left_over(name, error))?;
                 return Ok(json!({ "dropped": name.as_str() }));
             }
-            Found::Nowhere(nowhere) => bail!(nowhere.told(name)),
+            TableLocation::Nowhere(nowhere) => bail!(nowhere.told(name)),
         };
         if found.is_closed() && !self.yes {
             bail!(

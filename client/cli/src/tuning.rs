@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::keys::Keys;
 use crate::numbers::size;
-use crate::place::Place;
+use crate::place::TableArguments;
 
 /// How a table's parameters are found that are not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -85,7 +85,7 @@ impl Tuning {
     /// What suits `keys` ascending keys, with records of this shape; `None` if that is not wanted.
     pub(crate) fn of<K: Keys>(
         &self,
-        place: &Place,
+        place: &TableArguments,
         (keys, key): (usize, impl Fn(usize) -> K::Owned),
         shape: RecordShape,
         forced: &Forced,

@@ -26,11 +26,11 @@ const NOT_UTF8: &str = "is not UTF-8: use --format hex";
 pub(crate) struct Format {
     /// Format of values [default: int up to 8 bytes, hex beyond, text if their length varies]
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Kind>,
+    format: Option<ValueKind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum ValueKind {
     /// Little-endian integer of at most 8 bytes
     Int,
     /// UTF-8 text
@@ -42,7 +42,7 @@ enum Kind {
 /// The format of the values of one table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableFormat {
-    kind: Kind,
+    kind: ValueKind,
     /// Bytes of every value; `None` if they vary.
     len: Option<usize>,
     /// Whether it was given explicitly.
@@ -58,13 +58,13 @@ impl Format {
     /// Every one that can be asked for.
     #[cfg(test)]
     pub(crate) fn all() -> Vec<Self> {
-        let told = Kind::value_variants().iter().map(|kind| Some(*kind));
+        let told = ValueKind::value_variants().iter().map(|kind| Some(*kind));
         [None].into_iter().chain(told).map(|format| Self { format }).collect()
     }
 
     /// Whether it is that of integers.
     pub(crate) fn is_int(self) -> bool {
-        self.format == Some(Kind::Int)
+        self.format == Some(ValueKind::Int)
     }
 
     /// As it is given on the command line, if it was.
@@ -76,9 +76,9 @@ impl Format {
     /// The format of values of this length, or of any.
     pub(crate) fn of(self, len: Option<usize>) -> TableFormat {
         let default = match len {
-            None => Kind::Text,
-            Some(1..=8) => Kind::Int,
-            Some(_) => Kind::Hex,
+            None => ValueKind::Text,
+            Some(1..=8) => ValueKind::Int,
+            Some(_) => ValueKind::Hex,
         };
         TableFormat { kind: self.format.unwrap_or(default), len, is_told: self.format.is_some() }
     }
@@ -88,7 +88,7 @@ impl TableFormat {
     /// Parses a value. An integer has eight bytes if lengths vary.
     pub(crate) fn parse(self, text: &str) -> anyhow::Result<Vec<u8>> {
         let value = match self.kind {
-            Kind::Int => {
+            ValueKind::Int => {
                 let number = number(text).map_err(|why| self.no_number(text, &why))?;
                 let bytes = number.to_le_bytes();
                 let len = self.len.unwrap_or(8);
@@ -96,8 +96,8 @@ impl TableFormat {
                 ensure!(high.iter().all(|b| *b == 0), "value {text} does not fit the table's {len} bytes");
                 low.to_vec()
             }
-            Kind::Text => text.as_bytes().to_vec(),
-            Kind::Hex => hex::bytes(text).with_context(|| {
+            ValueKind::Text => text.as_bytes().to_vec(),
+            ValueKind::Hex => hex::bytes(text).with_context(|| {
                 format!(
                     "`{}` is not hexadecimal: write two digits per byte, or use --format int or text",
                     shortened(text.to_owned())
@@ -140,15 +140,15 @@ impl TableFormat {
     /// Whether values are printed as text by default: their length varies, and no other format was
     /// given.
     pub(crate) fn is_plain(self) -> bool {
-        self.len.is_none() && self.kind == Kind::Text && !self.is_told
+        self.len.is_none() && self.kind == ValueKind::Text && !self.is_told
     }
 
     /// The value as one line of text.
     pub(crate) fn text(self, value: &[u8]) -> anyhow::Result<String> {
         Ok(match self.kind {
-            Kind::Int => integer(value)?.to_string(),
-            Kind::Text => visible(value),
-            Kind::Hex => hex::digits(value),
+            ValueKind::Int => integer(value)?.to_string(),
+            ValueKind::Text => visible(value),
+            ValueKind::Hex => hex::digits(value),
         })
     }
 
@@ -157,7 +157,7 @@ impl TableFormat {
     pub(crate) fn exact(self, value: &[u8]) -> Result<String, String> {
         let text = self.exactly(value)?;
         let breaks = |c: char| c.is_control() && c != '\t';
-        match self.kind == Kind::Text && text.contains(breaks) {
+        match self.kind == ValueKind::Text && text.contains(breaks) {
             true => {
                 Err("has a line break or another control character: use --as jsonl, or --format hex".into())
             }
@@ -175,13 +175,15 @@ impl TableFormat {
     /// The value's text, if no other value has the same.
     fn exactly(self, value: &[u8]) -> Result<String, String> {
         match self.kind {
-            Kind::Text => str::from_utf8(value).map(ToOwned::to_owned).map_err(|_| NOT_UTF8.to_owned()),
-            Kind::Int if self.len.is_none() && value.len() != 8 => Err(format!(
+            ValueKind::Text => str::from_utf8(value).map(ToOwned::to_owned).map_err(|_| NOT_UTF8.to_owned()),
+            ValueKind::Int if self.len.is_none() && value.len() != 8 => Err(format!(
                 "has {} and not the eight of an integer: use --format text or hex",
                 counted(value.len() as u64, "byte")
             )),
-            Kind::Int => integer(value).map(|number| number.to_string()).map_err(|error| error.to_string()),
-            Kind::Hex => Ok(hex::digits(value)),
+            ValueKind::Int => {
+                integer(value).map(|number| number.to_string()).map_err(|error| error.to_string())
+            }
+            ValueKind::Hex => Ok(hex::digits(value)),
         }
     }
 
@@ -189,11 +191,11 @@ impl TableFormat {
     pub(crate) fn parse_json(self, value: &Value) -> anyhow::Result<Vec<u8>> {
         match value {
             Value::String(text) => self.parse(text),
-            Value::Number(number) if self.kind == Kind::Int => self.parse(&number.to_string()),
+            Value::Number(number) if self.kind == ValueKind::Int => self.parse(&number.to_string()),
             Value::Number(number) => bail!(
                 "the value {number} is a number, but values are read as {}: use --format int (of a table that is there, \
                  if its values are integers), or write it as a string",
-                if self.kind == Kind::Text { "texts" } else { "hexadecimal digits" }
+                if self.kind == ValueKind::Text { "texts" } else { "hexadecimal digits" }
             ),
             _ => bail!("the value is neither a string nor a whole number of 0 or more"),
         }
@@ -213,9 +215,9 @@ impl TableFormat {
     /// another's place they would be read back as other values.
     fn json(self, value: &[u8]) -> anyhow::Result<Value> {
         Ok(match self.kind {
-            Kind::Int => integer(value)?.into(),
-            Kind::Text => str::from_utf8(value).map_err(|_| anyhow!("it {NOT_UTF8}"))?.into(),
-            Kind::Hex => hex::digits(value).into(),
+            ValueKind::Int => integer(value)?.into(),
+            ValueKind::Text => str::from_utf8(value).map_err(|_| anyhow!("it {NOT_UTF8}"))?.into(),
+            ValueKind::Hex => hex::digits(value).into(),
         })
     }
 }
@@ -273,11 +275,11 @@ mod tests {
     use super::*;
 
     /// The format of a table whose values have the length of this one.
-    fn format(kind: impl Into<Option<Kind>>, value: &[u8]) -> TableFormat {
+    fn format(kind: impl Into<Option<ValueKind>>, value: &[u8]) -> TableFormat {
         Format { format: kind.into() }.of(Some(value.len()))
     }
 
-    fn text(kind: impl Into<Option<Kind>>, value: &[u8]) -> String {
+    fn text(kind: impl Into<Option<ValueKind>>, value: &[u8]) -> String {
         format(kind, value).text(value).expect("it has such a text")
     }
 
@@ -292,11 +294,11 @@ mod tests {
         assert_eq!(text(None, &[1, 1]), "257");
         assert_eq!(text(None, &[0xab; 9]), "ababababababababab");
         assert_eq!(text(None, &[]), "");
-        assert_eq!(text(Kind::Hex, &[1, 0xff]), "01ff");
-        assert_eq!(text(Kind::Text, "grün\n".as_bytes()), "grün\\n");
-        assert_eq!(text(Kind::Text, &[0xff, b'a']), "\\xffa");
-        assert_eq!(text(Kind::Text, br"v\x00"), r"v\\x00", "not what a zero byte is shown as");
-        assert_eq!(text(Kind::Text, "\0\u{7f}\u{85}\t".as_bytes()), "\\x00\\x7f\\xc2\\x85\\t");
+        assert_eq!(text(ValueKind::Hex, &[1, 0xff]), "01ff");
+        assert_eq!(text(ValueKind::Text, "grün\n".as_bytes()), "grün\\n");
+        assert_eq!(text(ValueKind::Text, &[0xff, b'a']), "\\xffa");
+        assert_eq!(text(ValueKind::Text, br"v\x00"), r"v\\x00", "not what a zero byte is shown as");
+        assert_eq!(text(ValueKind::Text, "\0\u{7f}\u{85}\t".as_bytes()), "\\x00\\x7f\\xc2\\x85\\t");
     }
 
     #[test]
@@ -305,29 +307,29 @@ mod tests {
             let text = text(None, &value);
             assert_eq!(format(None, &value).parse(&text).expect("read"), value);
         }
-        assert_eq!(format(Kind::Text, &[0; 5]).parse("grün").expect("text"), "grün".as_bytes());
+        assert_eq!(format(ValueKind::Text, &[0; 5]).parse("grün").expect("text"), "grün".as_bytes());
         assert_eq!(format(None, &[0]).parse("0xff").expect("hexadecimal number"), [255]);
     }
 
     #[test]
     fn values_whose_length_varies_are_texts_unless_asked_otherwise() {
-        let vary = |kind: Option<Kind>| Format { format: kind }.of(None);
+        let vary = |kind: Option<ValueKind>| Format { format: kind }.of(None);
         assert_eq!(vary(None).parse("any text").expect("text"), b"any text");
         assert_eq!(vary(None).parse("").expect("empty"), b"");
         assert_eq!(vary(None).text(b"7").expect("text"), "7");
-        assert_eq!(vary(Some(Kind::Int)).parse("7").expect("integer"), 7u64.to_le_bytes());
-        assert_eq!(vary(Some(Kind::Hex)).parse("00ff01").expect("digits"), [0, 255, 1]);
+        assert_eq!(vary(Some(ValueKind::Int)).parse("7").expect("integer"), 7u64.to_le_bytes());
+        assert_eq!(vary(Some(ValueKind::Hex)).parse("00ff01").expect("digits"), [0, 255, 1]);
     }
 
     #[test]
     fn values_of_another_size_are_refused() {
         for (kind, text, len, part) in [
-            (Some(Kind::Text), "four", 5, "4 bytes"),
-            (Some(Kind::Hex), "0102", 3, "2 bytes"),
-            (Some(Kind::Hex), "012", 3, "hexadecimal"),
-            (Some(Kind::Hex), "0+", 1, "hexadecimal"),
+            (Some(ValueKind::Text), "four", 5, "4 bytes"),
+            (Some(ValueKind::Hex), "0102", 3, "2 bytes"),
+            (Some(ValueKind::Hex), "012", 3, "hexadecimal"),
+            (Some(ValueKind::Hex), "0+", 1, "hexadecimal"),
             (None, "256", 1, "does not fit"),
-            (Some(Kind::Int), "1", 9, "8 bytes"),
+            (Some(ValueKind::Int), "1", 9, "8 bytes"),
             (None, "one", 8, "one"),
         ] {
             let error = format(kind, &vec![0; len]).parse(text).expect_err(text).to_string();
@@ -338,7 +340,7 @@ mod tests {
     #[test]
     fn a_text_where_numbers_are_is_told_what_tables_take_texts() {
         let refused = |len: Option<usize>, text: &str| {
-            let format = Format { format: Some(Kind::Int) }.of(len);
+            let format = Format { format: Some(ValueKind::Int) }.of(len);
             format.parse(text).expect_err(text).to_string()
         };
         let error = refused(Some(8), "hello");
@@ -359,7 +361,7 @@ mod tests {
     fn what_a_file_has_of_a_value_is_that_value_again_or_none() {
         let values =
             [&b""[..], b"a", b"a\tb", b"\\n", "grün".as_bytes(), b"a\nb", b"a\r", b"\xff", &[7; 8], &[7; 9]];
-        for kind in [None, Some(Kind::Int), Some(Kind::Text), Some(Kind::Hex)] {
+        for kind in [None, Some(ValueKind::Int), Some(ValueKind::Text), Some(ValueKind::Hex)] {
             for value in values {
                 for len in [None, Some(value.len())] {
                     let format = Format { format: kind }.of(len);
@@ -371,7 +373,7 @@ mod tests {
                         assert_eq!(format.parse_json(&json).expect("as written"), value, "{kind:?}");
                     }
                 }
-                assert!(Format { format: Some(Kind::Hex) }.of(None).exact(value).is_ok());
+                assert!(Format { format: Some(ValueKind::Hex) }.of(None).exact(value).is_ok());
             }
         }
         let texts = Format { format: None }.of(None);
@@ -382,17 +384,18 @@ mod tests {
 
     #[test]
     fn json_has_numbers_and_strings() {
-        let json =
-            |kind: Option<Kind>, value: &[u8]| format(kind, value).json(value).expect("it has such a text");
+        let json = |kind: Option<ValueKind>, value: &[u8]| {
+            format(kind, value).json(value).expect("it has such a text")
+        };
         assert_eq!(json(None, &u64::MAX.to_le_bytes()), Value::from(u64::MAX));
-        assert_eq!(json(Some(Kind::Text), b"a\n"), Value::from("a\n"));
-        let error = format(Kind::Text, b"\xff").json(b"\xff").expect_err("no text").to_string();
+        assert_eq!(json(Some(ValueKind::Text), b"a\n"), Value::from("a\n"));
+        let error = format(ValueKind::Text, b"\xff").json(b"\xff").expect_err("no text").to_string();
         assert!(error.contains("--format hex"), "{error}");
     }
 
     #[test]
     fn a_long_value_as_integer_is_refused_with_what_to_use() {
-        let error = format(Kind::Int, &[0; 9]).text(&[0; 9]).expect_err("9 bytes").to_string();
+        let error = format(ValueKind::Int, &[0; 9]).text(&[0; 9]).expect_err("9 bytes").to_string();
         assert!(error.contains("9 bytes") && error.contains("--format hex"), "{error}");
     }
 }

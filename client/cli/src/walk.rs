@@ -12,7 +12,7 @@ const PAGE: u64 = 10_000;
 
 /// A range of keys.
 #[derive(Debug)]
-pub(crate) struct Span<K: Keys> {
+pub(crate) struct KeyBounds<K: Keys> {
     pub(crate) from: K::Owned,
     pub(crate) to: Bound<K::Owned>,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Span<K: Keys> {
 /// wants no more. They are passed as they come: values may be long.
 pub(crate) fn walk<K: Keys>(
     client: &TableClient<K>,
-    span: Span<K>,
+    span: KeyBounds<K>,
     is_reverse: bool,
     limit: u64,
     mut take: impl FnMut(&K::Key, &[u8]) -> anyhow::Result<bool>,
@@ -46,8 +46,8 @@ pub(crate) fn walk<K: Keys>(
         left -= count.min(left);
         let Some(last) = last else { break };
         span = match is_reverse {
-            true => Some(Span { to: Bound::Excluded(last), ..range }),
-            false => K::successor(last.borrow()).map(|from| Span { from, ..range }),
+            true => Some(KeyBounds { to: Bound::Excluded(last), ..range }),
+            false => K::successor(last.borrow()).map(|from| KeyBounds { from, ..range }),
         };
     }
     Ok(())
@@ -56,7 +56,7 @@ pub(crate) fn walk<K: Keys>(
 /// One call.
 fn page<K: Keys>(
     client: &TableClient<K>,
-    range: &Span<K>,
+    range: &KeyBounds<K>,
     is_reverse: bool,
     wanted: usize,
     mut take: impl FnMut(&K::Key, &[u8]),

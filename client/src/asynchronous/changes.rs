@@ -15,7 +15,7 @@ use super::unanswered::{OTHERS, runtime_has_ended, unknown};
 use crate::changes::Changes;
 use crate::client::{TableClient, Transport};
 use crate::error::{ClientError, ErrorKind};
-use crate::outcomes::Ended;
+use crate::outcomes::ChangeResult;
 
 /// Calls whose changes are sent together, at most. A request may be shorter than they are.
 const TOGETHER: usize = 256;
@@ -34,13 +34,13 @@ pub(super) struct ChangeQueue<K: BuildKeys> {
 }
 
 /// The changes of one call that are one memory node's, by their places among all of the call.
-pub(super) struct Part {
+pub(super) struct NodeChanges {
     pub(super) node: String,
     pub(super) places: Vec<usize>,
 }
 
 /// Changes of a call for one request.
-pub(super) struct Piece<K: BuildKeys> {
+pub(super) struct RequestChanges<K: BuildKeys> {
     pub(super) changes: Changes<K>,
     /// All changes of the call, if there are others and none has been sent to that memory node:
     /// where one of them cannot be the table's, none is made.
@@ -48,8 +48,8 @@ pub(super) struct Piece<K: BuildKeys> {
 }
 
 /// The call that waits for how each change of a piece ended.
-pub(super) struct To {
-    pub(super) answer: oneshot::Sender<Vec<Ended>>,
+pub(super) struct ChangeReplier {
+    pub(super) answer: oneshot::Sender<Vec<ChangeResult>>,
     pub(super) claim: Arc<Claim>,
 }
 
@@ -67,22 +67,22 @@ impl Claim {
 
 /// A piece that waits to be sent.
 struct Call<K: BuildKeys> {
-    piece: Piece<K>,
+    piece: RequestChanges<K>,
     until: Instant,
-    answer: oneshot::Sender<Vec<Ended>>,
+    answer: oneshot::Sender<Vec<ChangeResult>>,
     /// Until it is taken to be sent. It may be sent again, if something is wrong with others.
     claim: Option<Arc<Claim>>,
 }
 
 /// Divides the changes of a call among the memory nodes that have their keys.
-pub(super) fn divide<K: BuildKeys>(client: &TableClient<K>, changes: &Changes<K>) -> Vec<Part> {
+pub(super) fn divide<K: BuildKeys>(client: &TableClient<K>, changes: &Changes<K>) -> Vec<NodeChanges> {
     let Transport::Pool(pool) = &client.transport else {
-        return vec![Part { node: String::new(), places: (0..changes.len()).collect() }];
+        return vec![NodeChanges { node: String::new(), places: (0..changes.len()).collect() }];
     };
     let ranges = pool.ranges();
     let parts = ranges.divide(changes.operations().map(|operation| operation.key).enumerate());
     let parts = parts.into_iter().enumerate().filter(|(_, places)| !places.is_empty());
-    parts.map(|(index, places)| Part { node: ranges.url(index), places }).collect()
+    parts.map(|(index, places)| NodeChanges { node: ranges.url(index), places }).collect()
 }
 
 impl<K: BuildKeys> ChangeQueue<K> {
@@ -95,9 +95,9 @@ impl<K: BuildKeys> ChangeQueue<K> {
     pub(super) fn push(
         &self,
         client: &TableClient<K>,
-        (node, piece): (String, Piece<K>),
+        (node, piece): (String, RequestChanges<K>),
         until: Instant,
-        To { answer, claim }: To,
+        ChangeReplier { answer, claim }: ChangeReplier,
     ) -> impl Future<Output = Result<(), ClientError>> + use<K> {
         let sender = self.sender(client, node);
         let call = Call { piece, until, answer, claim: Some(claim) };
@@ -144,10 +144,10 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     let (is_alone, mut again) = (calls.len() == 1, Vec::new());
     for call in calls.drain(..) {
         let count = call.piece.changes.len();
-        let mut own: Vec<Ended> = ended.by_ref().take(count).collect();
+        let mut own: Vec<ChangeResult> = ended.by_ref().take(count).collect();
         own.resize_with(count, || Err(unknown("the memory node has sent too few replies")));
         let is_invalid =
-            |ended: &Ended| ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
+            |ended: &ChangeResult| ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
         // Something is wrong with a change, perhaps another call's, and none was sent.
         match !is_alone && own.iter().all(is_invalid) {
             true => again.push(call),
@@ -171,7 +171,7 @@ impl<K: BuildKeys> Call<K> {
     }
 
     /// Tells the call that waits how its changes ended.
-    fn answer(self, ended: Vec<Ended>) {
+    fn answer(self, ended: Vec<ChangeResult>) {
         drop(self.answer.send(ended));
     }
 
@@ -197,7 +197,7 @@ fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
 /// not made either.
 fn leave_out_misfits<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
     let end = Instant::now() + client.deadline;
-    let misfit = |Piece { changes, whole }: &mut Piece<K>| {
+    let misfit = |RequestChanges { changes, whole }: &mut RequestChanges<K>| {
         let left = end.saturating_duration_since(Instant::now());
         whole.take().and_then(|whole| client.misfit_of(changes, &whole, left))
     };

@@ -18,7 +18,7 @@ use super::counters::{AsyncCounters, Counts};
 use super::divided::Divided;
 use super::threads::Threads;
 use super::unanswered::{EITHER, NO_TIME, OTHERS, runtime_has_ended, within};
-use super::way::Way;
+use super::way::ReadRoute;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
@@ -66,7 +66,7 @@ use crate::tables::CreateOptions;
 /// its own.
 pub struct AsyncTableClient<K: BuildKeys> {
     pub(super) client: TableClient<K>,
-    pub(super) shared: Arc<Shared<K>>,
+    pub(super) shared: Arc<HandleState<K>>,
 }
 
 /// An asynchronous client of a table whose keys are `u64`s.
@@ -76,7 +76,7 @@ pub type AsyncClient = AsyncTableClient<U64Keys>;
 pub type AsyncByteClient = AsyncTableClient<ByteKeys>;
 
 /// What all clones have together.
-pub(super) struct Shared<K: BuildKeys> {
+pub(super) struct HandleState<K: BuildKeys> {
     pub(super) route: Route<K>,
     counts: Arc<Counts>,
     pub(super) changes: ChangeQueue<K>,
@@ -86,7 +86,7 @@ pub(super) struct Shared<K: BuildKeys> {
 /// By what route reads go.
 pub(super) enum Route<K: BuildKeys> {
     /// To the one memory node of the table.
-    One(Way<K>),
+    One(ReadRoute<K>),
     /// Of each range by its own way.
     Divided(Divided<K>),
 }
@@ -163,14 +163,14 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let (counts, threads) = (Arc::<Counts>::default(), Threads::new());
         let route = match &client.transport {
             Transport::One(direct) => {
-                Route::One(Way::to(direct, config, Handle::current, (&counts, &threads)))
+                Route::One(ReadRoute::to(direct, config, Handle::current, (&counts, &threads)))
             }
             Transport::Pool(pool) => {
                 Route::Divided(Divided::new(Arc::clone(pool), config, Handle::current(), &counts))
             }
         };
         let changes = ChangeQueue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS));
-        let shared = Shared { route, counts, changes, threads };
+        let shared = HandleState { route, counts, changes, threads };
         Self { client, shared: Arc::new(shared) }
     }
 

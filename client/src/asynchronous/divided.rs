@@ -21,13 +21,13 @@ use tokio::time::timeout_at;
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
-use super::group::{Answer, Asked, Group, Keys, Kind, To};
+use super::group::{Group, Keys, Kind, QueuedRead, Replier, ReplyTo};
 use super::threads::Threads;
-use super::turns::{Turn, Turns};
+use super::turns::{LookTurn, LookTurns};
 use super::unanswered::runtime_has_ended;
-use super::way::{IN_PLACE, Way};
+use super::way::{IN_PLACE, ReadRoute};
 use crate::client::Record;
-use crate::core::{Part, Section};
+use crate::core::{Section, SectionRead};
 use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::pool::{Pool, Ranges};
@@ -40,16 +40,16 @@ pub(super) struct Divided<K: BuildKeys> {
     runtime: Handle,
     /// Of all maps' workers.
     counts: Arc<Counts>,
-    current: Mutex<Arc<Ways<K>>>,
+    current: Mutex<Arc<RangeRoutes<K>>>,
 }
 
 /// The ways to the ranges of one map. Calls that are under way hold on to those by which they went.
-struct Ways<K: BuildKeys> {
+struct RangeRoutes<K: BuildKeys> {
     ranges: Arc<Ranges<K>>,
     /// Of each range, once it is connected.
-    ways: Box<[OnceLock<Way<K>>]>,
+    ways: Box<[OnceLock<ReadRoute<K>>]>,
     /// Of each range the turn to connect it, or to find out where it is.
-    turns: Box<[Turns]>,
+    turns: Box<[LookTurns]>,
     /// Of each range those of the client's threads that its calls may take, once one wants any.
     threads: Box<[OnceLock<Threads>]>,
     config: AsyncConfig,
@@ -66,15 +66,16 @@ impl<K: BuildKeys> Divided<K> {
         runtime: Handle,
         counts: &Arc<Counts>,
     ) -> Self {
-        let current = Mutex::new(Arc::new(Ways::to(pool.ranges(), config, &runtime, counts)));
+        let current = Mutex::new(Arc::new(RangeRoutes::to(pool.ranges(), config, &runtime, counts)));
         Self { pool, config, runtime, counts: Arc::clone(counts), current }
     }
 
-    fn ways(&self) -> Arc<Ways<K>> {
+    fn ways(&self) -> Arc<RangeRoutes<K>> {
         // Replaced in one assignment.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.pool.goes_by(&current.ranges) {
-            *current = Arc::new(Ways::to(self.pool.ranges(), self.config, &self.runtime, &self.counts));
+            *current =
+                Arc::new(RangeRoutes::to(self.pool.ranges(), self.config, &self.runtime, &self.counts));
         }
         Arc::clone(&current)
     }
@@ -91,7 +92,7 @@ impl<K: BuildKeys> Divided<K> {
         threads: &Threads,
         (kind, key): (Kind, K::Owned),
         until: Instant,
-        answer: impl Fn(To<R>) -> Answer<K>,
+        answer: impl Fn(Replier<R>) -> ReplyTo<K>,
     ) -> Result<R, ClientError> {
         loop {
             let ways = self.ways();
@@ -112,7 +113,7 @@ impl<K: BuildKeys> Divided<K> {
         threads: &Threads,
         (kind, keys): (Kind, Vec<K::Owned>),
         until: Instant,
-        answer: impl Fn(To<Vec<R>>) -> Answer<K>,
+        answer: impl Fn(Replier<Vec<R>>) -> ReplyTo<K>,
     ) -> Result<Vec<R>, ClientError> {
         let mut answers: Vec<Option<R>> = keys.iter().map(|_| None).collect();
         let mut left: Vec<usize> = (0..keys.len()).collect();
@@ -144,10 +145,10 @@ impl<K: BuildKeys> Divided<K> {
     async fn ask_range<R>(
         &self,
         threads: &Threads,
-        (ways, index): (&Ways<K>, usize),
+        (ways, index): (&RangeRoutes<K>, usize),
         (kind, keys): (Kind, impl Fn() -> Keys<K::Owned>),
         until: Instant,
-        answer: &impl Fn(To<R>) -> Answer<K>,
+        answer: &impl Fn(Replier<R>) -> ReplyTo<K>,
     ) -> Result<Option<R>, ClientError> {
         let way = ways.way(threads, index);
         if let Some(way) = way {
@@ -166,7 +167,7 @@ impl<K: BuildKeys> Divided<K> {
             return found.map(|()| None);
         }
         let (to, answered) = oneshot::channel();
-        let mut group = Group::of(kind, Asked { keys: keys(), answer: answer(to), until });
+        let mut group = Group::of(kind, QueuedRead { keys: keys(), answer: answer(to), until });
         let (pool, ranges) = (Arc::clone(&self.pool), Arc::clone(&ways.ranges));
         let read = move || {
             if !group.is_wanted_still() {
@@ -204,7 +205,7 @@ impl<K: BuildKeys> Divided<K> {
             let left: Vec<usize> = (0..keys.len()).filter(|at| nearest[*at].is_none()).collect();
             let own = left.iter().map(|at| keys[*at].clone()).collect();
             let own = (Kind::Nearest(side), own);
-            let found = self.ask_all(threads, own, until, Answer::AllNearest).await?;
+            let found = self.ask_all(threads, own, until, ReplyTo::AllNearest).await?;
             left.iter().zip(found).for_each(|(at, found)| nearest[*at] = found);
             // With a newer map, other ranges may have been the keys' own.
             let own_are_asked = self.pool.goes_by(&ways.ranges);
@@ -219,7 +220,7 @@ impl<K: BuildKeys> Divided<K> {
     async fn ask_beyond(
         &self,
         threads: &Threads,
-        (ways, side): (&Ways<K>, Side),
+        (ways, side): (&RangeRoutes<K>, Side),
         (keys, nearest): (&[K::Owned], &mut [Option<Record<K>>]),
         until: Instant,
     ) -> Result<bool, ClientError> {
@@ -229,7 +230,8 @@ impl<K: BuildKeys> Divided<K> {
         for (index, edge) in ways.ranges.towards(side) {
             if !beyond.is_empty() {
                 let asked = (Kind::Nearest(side), || Keys::One(edge.to_owned()));
-                let found = self.ask_range(threads, (ways, index), asked, until, &Answer::AllNearest).await?;
+                let found =
+                    self.ask_range(threads, (ways, index), asked, until, &ReplyTo::AllNearest).await?;
                 match found.map(|found| found.into_iter().flatten().next()) {
                     Some(None) => {}
                     Some(found) => beyond.drain(..).for_each(|at| nearest[at].clone_from(&found)),
@@ -247,7 +249,7 @@ impl<K: BuildKeys> Divided<K> {
         threads: &Threads,
         section: Section<K>,
         until: Instant,
-    ) -> Result<Part<K>, ClientError> {
+    ) -> Result<SectionRead<K>, ClientError> {
         loop {
             let ways = self.ways();
             let (index, span, beyond) = match section.is_down {
@@ -256,29 +258,29 @@ impl<K: BuildKeys> Divided<K> {
             };
             let own = Section { span, ..section };
             let keys = || Keys::One(own.span.start.clone());
-            let answer = |to| Answer::Scanned(own.clone(), to);
+            let answer = |to| ReplyTo::Scanned(own.clone(), to);
             let part = self.ask_range(threads, (&ways, index), (Kind::Scan, keys), until, &answer).await?;
-            let Some(Part { records, rest }) = part else { continue };
+            let Some(SectionRead { records, rest }) = part else { continue };
             // One that is full goes on within the range, if there is another key.
             let within = rest.map(|rest| match section.is_down {
                 false => Span { end: section.span.end.clone(), ..rest },
                 true => Span { start: section.span.start.clone(), ..rest },
             });
-            return Ok(Part { records, rest: within.or(beyond) });
+            return Ok(SectionRead { records, rest: within.or(beyond) });
         }
     }
 }
 
-impl<K: BuildKeys> Ways<K> {
+impl<K: BuildKeys> RangeRoutes<K> {
     fn to(ranges: Arc<Ranges<K>>, config: AsyncConfig, runtime: &Handle, counts: &Arc<Counts>) -> Self {
         let ways = (0..ranges.count()).map(|_| OnceLock::new()).collect();
-        let turns = (0..ranges.count()).map(|_| Turns::new()).collect();
+        let turns = (0..ranges.count()).map(|_| LookTurns::new()).collect();
         let threads = (0..ranges.count()).map(|_| OnceLock::new()).collect();
         Self { ranges, ways, turns, threads, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
     }
 
     /// Waits for the turn to look for a range.
-    async fn turn(&self, index: usize, until: Instant) -> Result<Turn, ClientError> {
+    async fn turn(&self, index: usize, until: Instant) -> Result<LookTurn, ClientError> {
         let turn = timeout_at(until.into(), self.turns[index].take()).await;
         turn.map_err(|_| {
             let waiting_for = "another call of the client, which connects";
@@ -292,12 +294,12 @@ impl<K: BuildKeys> Ways<K> {
     }
 
     /// The way to a range, if it is connected.
-    fn way(&self, threads: &Threads, index: usize) -> Option<&Way<K>> {
+    fn way(&self, threads: &Threads, index: usize) -> Option<&ReadRoute<K>> {
         let way = &self.ways[index];
         way.get().or_else(|| {
             let connected = self.ranges.connected(index)?;
             let shared = (&self.counts, self.threads(threads, index));
-            Some(way.get_or_init(|| Way::to(connected, self.config, || self.runtime.clone(), shared)))
+            Some(way.get_or_init(|| ReadRoute::to(connected, self.config, || self.runtime.clone(), shared)))
         })
     }
 
@@ -308,7 +310,7 @@ impl<K: BuildKeys> Ways<K> {
         let mut pieces = Vec::new();
         for (index, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
             match self.way(threads, index) {
-                Some(Way::InPlace(_)) => {
+                Some(ReadRoute::InPlace(_)) => {
                     pieces.extend(part.chunks(IN_PLACE).map(|piece| (index, piece.to_vec())));
                 }
                 _ => pieces.push((index, part)),

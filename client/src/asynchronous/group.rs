@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::unanswered::{OTHERS, REPLY};
 use crate::client::Record;
-use crate::core::{Part, Section};
+use crate::core::{Section, SectionRead};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
@@ -53,54 +53,54 @@ impl<Key> Keys<Key> {
 }
 
 /// The call that waits for an answer.
-pub(super) type To<R> = oneshot::Sender<Result<R, ClientError>>;
+pub(super) type Replier<R> = oneshot::Sender<Result<R, ClientError>>;
 
 /// What is to be answered, and to whom.
-pub(super) enum Answer<K: BuildKeys> {
-    Value(To<Option<Vec<u8>>>),
-    Versioned(To<Option<(Vec<u8>, RecordToken)>>),
-    Values(To<Vec<Option<Vec<u8>>>>),
+pub(super) enum ReplyTo<K: BuildKeys> {
+    Value(Replier<Option<Vec<u8>>>),
+    Versioned(Replier<Option<(Vec<u8>, RecordToken)>>),
+    Values(Replier<Vec<Option<Vec<u8>>>>),
     /// Values of eight bytes.
-    Words(To<Vec<Option<u64>>>),
-    IsThere(To<bool>),
-    AreThere(To<Vec<bool>>),
-    AllNearest(To<Vec<Option<Record<K>>>>),
-    Scanned(Section<K>, To<Part<K>>),
+    Words(Replier<Vec<Option<u64>>>),
+    IsThere(Replier<bool>),
+    AreThere(Replier<Vec<bool>>),
+    AllNearest(Replier<Vec<Option<Record<K>>>>),
+    Scanned(Section<K>, Replier<SectionRead<K>>),
 }
 
 /// A call.
-pub(super) struct Asked<K: BuildKeys> {
+pub(super) struct QueuedRead<K: BuildKeys> {
     pub(super) keys: Keys<K::Owned>,
-    pub(super) answer: Answer<K>,
+    pub(super) answer: ReplyTo<K>,
     pub(super) until: Instant,
 }
 
-impl<K: BuildKeys> Asked<K> {
+impl<K: BuildKeys> QueuedRead<K> {
     /// Whether the call was given up.
     pub(super) fn is_forgotten(&self) -> bool {
         match &self.answer {
-            Answer::Value(to) => to.is_closed(),
-            Answer::Versioned(to) => to.is_closed(),
-            Answer::Values(to) => to.is_closed(),
-            Answer::Words(to) => to.is_closed(),
-            Answer::IsThere(to) => to.is_closed(),
-            Answer::AreThere(to) => to.is_closed(),
-            Answer::AllNearest(to) => to.is_closed(),
-            Answer::Scanned(_, to) => to.is_closed(),
+            ReplyTo::Value(to) => to.is_closed(),
+            ReplyTo::Versioned(to) => to.is_closed(),
+            ReplyTo::Values(to) => to.is_closed(),
+            ReplyTo::Words(to) => to.is_closed(),
+            ReplyTo::IsThere(to) => to.is_closed(),
+            ReplyTo::AreThere(to) => to.is_closed(),
+            ReplyTo::AllNearest(to) => to.is_closed(),
+            ReplyTo::Scanned(_, to) => to.is_closed(),
         }
     }
 
     pub(super) fn fail(self, error: ClientError) {
         // A call that was given up need not be told.
         match self.answer {
-            Answer::Value(to) => drop(to.send(Err(error))),
-            Answer::Versioned(to) => drop(to.send(Err(error))),
-            Answer::Values(to) => drop(to.send(Err(error))),
-            Answer::Words(to) => drop(to.send(Err(error))),
-            Answer::IsThere(to) => drop(to.send(Err(error))),
-            Answer::AreThere(to) => drop(to.send(Err(error))),
-            Answer::AllNearest(to) => drop(to.send(Err(error))),
-            Answer::Scanned(_, to) => drop(to.send(Err(error))),
+            ReplyTo::Value(to) => drop(to.send(Err(error))),
+            ReplyTo::Versioned(to) => drop(to.send(Err(error))),
+            ReplyTo::Values(to) => drop(to.send(Err(error))),
+            ReplyTo::Words(to) => drop(to.send(Err(error))),
+            ReplyTo::IsThere(to) => drop(to.send(Err(error))),
+            ReplyTo::AreThere(to) => drop(to.send(Err(error))),
+            ReplyTo::AllNearest(to) => drop(to.send(Err(error))),
+            ReplyTo::Scanned(_, to) => drop(to.send(Err(error))),
         }
     }
 
@@ -114,11 +114,11 @@ impl<K: BuildKeys> Asked<K> {
         let mut values = found.by_ref().take(count);
         let is_there = |(outcome, _): (&Outcome, _)| outcome.version.is_some();
         match self.answer {
-            Answer::Value(to) => {
+            ReplyTo::Value(to) => {
                 let value = values.next().and_then(|(_, value)| value.map(<[u8]>::to_vec));
                 drop(to.send(Ok(value)));
             }
-            Answer::Versioned(to) => {
+            ReplyTo::Versioned(to) => {
                 let versioned = values.next().and_then(|(outcome, value)| {
                     let (version, value) = outcome.version.zip(value)?;
                     let key = self.keys.as_slice().first()?.borrow();
@@ -126,12 +126,12 @@ impl<K: BuildKeys> Asked<K> {
                 });
                 drop(to.send(Ok(versioned)));
             }
-            Answer::Values(to) => {
+            ReplyTo::Values(to) => {
                 drop(to.send(Ok(values.map(|(_, value)| value.map(<[u8]>::to_vec)).collect())));
             }
-            Answer::Words(to) => drop(to.send(words(shape, values.map(|(_, value)| value)))),
-            Answer::IsThere(to) => drop(to.send(Ok(values.next().is_some_and(is_there)))),
-            Answer::AreThere(to) => drop(to.send(Ok(values.map(is_there).collect()))),
+            ReplyTo::Words(to) => drop(to.send(words(shape, values.map(|(_, value)| value)))),
+            ReplyTo::IsThere(to) => drop(to.send(Ok(values.next().is_some_and(is_there)))),
+            ReplyTo::AreThere(to) => drop(to.send(Ok(values.map(is_there).collect()))),
             // Queues keep kinds apart.
             other => Self { answer: other, ..self }.fail(not_of_its_kind()),
         }
@@ -141,7 +141,7 @@ impl<K: BuildKeys> Asked<K> {
     fn searched(self, mut found: impl Iterator<Item = Option<Record<K>>>) {
         let count = self.keys.as_slice().len();
         match self.answer {
-            Answer::AllNearest(to) => {
+            ReplyTo::AllNearest(to) => {
                 // All keys have answers.
                 let mut nearest: Vec<_> = found.by_ref().take(count).collect();
                 nearest.resize_with(count, || None);
@@ -179,7 +179,7 @@ fn not_of_its_kind() -> ClientError {
 /// Calls of one kind.
 pub(super) struct Group<K: BuildKeys> {
     pub(super) kind: Kind,
-    pub(super) asked: Vec<Asked<K>>,
+    pub(super) asked: Vec<QueuedRead<K>>,
     /// What its calls wait for.
     waiting_for: &'static str,
 }
@@ -191,11 +191,11 @@ impl<K: BuildKeys> Default for Group<K> {
 }
 
 impl<K: BuildKeys> Group<K> {
-    pub(super) fn of(kind: Kind, asked: Asked<K>) -> Self {
+    pub(super) fn of(kind: Kind, asked: QueuedRead<K>) -> Self {
         Self::with(kind, vec![asked])
     }
 
-    pub(super) fn with(kind: Kind, asked: Vec<Asked<K>>) -> Self {
+    pub(super) fn with(kind: Kind, asked: Vec<QueuedRead<K>>) -> Self {
         Self { kind, asked, waiting_for: OTHERS }
     }
 
@@ -222,7 +222,7 @@ impl<K: BuildKeys> Group<K> {
     /// What a scan is to read.
     pub(super) fn section(&self) -> Option<&Section<K>> {
         match self.asked.first()?.answer {
-            Answer::Scanned(ref section, _) => Some(section),
+            ReplyTo::Scanned(ref section, _) => Some(section),
             _ => None,
         }
     }
@@ -286,7 +286,7 @@ impl<K: BuildKeys> Group<K> {
         &mut self,
         mut answered: impl Iterator<Item = bool>,
         mut found: impl Iterator<Item = A>,
-        answer: impl Fn(Asked<K>, &mut dyn Iterator<Item = A>),
+        answer: impl Fn(QueuedRead<K>, &mut dyn Iterator<Item = A>),
     ) {
         for asked in std::mem::take(&mut self.asked) {
             let count = asked.keys.as_slice().len();
@@ -302,9 +302,9 @@ impl<K: BuildKeys> Group<K> {
     }
 
     /// Answers a scan.
-    pub(super) fn scanned(&mut self, part: Part<K>) {
+    pub(super) fn scanned(&mut self, part: SectionRead<K>) {
         match self.asked.pop() {
-            Some(Asked { answer: Answer::Scanned(_, to), .. }) => drop(to.send(Ok(part))),
+            Some(QueuedRead { answer: ReplyTo::Scanned(_, to), .. }) => drop(to.send(Ok(part))),
             Some(other) => other.fail(not_of_its_kind()),
             None => {}
         }
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
     use crate::asynchronous::AsyncClient;
     use crate::client::{Client, Transport};
-    use crate::direct::Direct;
+    use crate::direct::SharedCore;
 
     /// The task's thread kept the values of the last group.
     #[tokio::test]
@@ -362,7 +362,9 @@ mod tests {
         let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 64 };
         client.create(TableParameters { shape, ..TableParameters::default() }).expect("an empty table");
         (0..4).for_each(|key| client.put(key, &vec![7; 2 << 20]).expect("room"));
-        let Transport::One(Direct::Mapped(core)) = client.transport.clone() else { panic!("it is mapped") };
+        let Transport::One(SharedCore::Mapped(core)) = client.transport.clone() else {
+            panic!("it is mapped")
+        };
         let values = AsyncClient::of(client).multi_get(&[0, 1, 2, 3]).await.expect("answers");
         assert!(values.iter().all(|value| value.as_ref().is_some_and(|value| value.len() == 2 << 20)));
         let kept = core.here(|held| held.as_ref().map(|context| context.buffers.lookup.kept_bytes()));

@@ -8,7 +8,7 @@ use fpcache::read::Side;
 use tokio::sync::{Notify, Semaphore};
 
 use super::counters::Counts;
-use super::group::{Asked, Group, Kind};
+use super::group::{Group, Kind, QueuedRead};
 use super::unanswered::runtime_has_ended;
 use crate::error::ClientError;
 
@@ -53,7 +53,7 @@ struct Waiting<K: BuildKeys> {
 /// Whether a worker takes the calls that wait in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "without workers calls wait in vain"]
-pub(super) enum Staff {
+pub(super) enum WorkerDemand {
     /// There are workers.
     There,
     /// There were none: the queue counts on new ones from here on, which the caller starts.
@@ -61,9 +61,9 @@ pub(super) enum Staff {
 }
 
 /// One of the workers of a queue, for as long as it lives.
-pub(super) struct Post<K: BuildKeys>(Arc<Queue<K>>);
+pub(super) struct QueueWorker<K: BuildKeys>(Arc<Queue<K>>);
 
-impl<K: BuildKeys> Post<K> {
+impl<K: BuildKeys> QueueWorker<K> {
     /// That of a worker that the queue counts on.
     pub(super) fn at(queue: &Arc<Queue<K>>) -> Self {
         Self(Arc::clone(queue))
@@ -74,14 +74,14 @@ impl<K: BuildKeys> Post<K> {
     }
 }
 
-impl<K: BuildKeys> Drop for Post<K> {
+impl<K: BuildKeys> Drop for QueueWorker<K> {
     fn drop(&mut self) {
         self.0.leave();
     }
 }
 
 /// What a worker finds.
-enum Taken<K: BuildKeys> {
+enum TakenGroup<K: BuildKeys> {
     Group(Group<K>),
     Nothing,
     Closed,
@@ -89,7 +89,7 @@ enum Taken<K: BuildKeys> {
 
 /// Calls of one kind.
 struct Row<K: BuildKeys> {
-    calls: VecDeque<Asked<K>>,
+    calls: VecDeque<QueuedRead<K>>,
     /// What they take of the queue's room.
     keys: usize,
 }
@@ -124,7 +124,7 @@ impl<K: BuildKeys> Queue<K> {
     }
 
     /// Has the queue count with workers, unless there are some.
-    pub(super) fn staff(&self) -> Staff {
+    pub(super) fn staff(&self) -> WorkerDemand {
         self.lock().staff(self.most_workers)
     }
 
@@ -146,14 +146,18 @@ impl<K: BuildKeys> Queue<K> {
     }
 
     /// Puts a call into the queue, once there is room.
-    pub(super) async fn push(&self, kind: Kind, asked: Asked<K>) -> Result<Staff, ClientError> {
+    pub(super) async fn push(&self, kind: Kind, asked: QueuedRead<K>) -> Result<WorkerDemand, ClientError> {
         let keys = room_of(&asked, self.keys);
         self.room.acquire_many(keys as u32).await.map_err(|_| runtime_has_ended())?.forget();
         Ok(self.put(kind, asked, keys))
     }
 
     /// Puts a call into the queue if there is room, and gives it back if not.
-    pub(super) fn push_at_once(&self, kind: Kind, asked: Asked<K>) -> Result<Staff, Asked<K>> {
+    pub(super) fn push_at_once(
+        &self,
+        kind: Kind,
+        asked: QueuedRead<K>,
+    ) -> Result<WorkerDemand, QueuedRead<K>> {
         let keys = room_of(&asked, self.keys);
         match self.room.try_acquire_many(keys as u32) {
             Ok(room) => {
@@ -165,7 +169,7 @@ impl<K: BuildKeys> Queue<K> {
     }
 
     /// Puts a call into the queue, which has room for its keys.
-    fn put(&self, kind: Kind, asked: Asked<K>, keys: usize) -> Staff {
+    fn put(&self, kind: Kind, asked: QueuedRead<K>, keys: usize) -> WorkerDemand {
         let row = KINDS.iter().position(|other| *other == kind).unwrap_or_default();
         let mut waiting = self.lock();
         waiting.rows[row].calls.push_back(asked);
@@ -184,23 +188,23 @@ impl<K: BuildKeys> Queue<K> {
         self.lock().idle += 1;
         loop {
             match self.take_at_once() {
-                Taken::Group(group) => return Some(group),
-                Taken::Closed => return None,
-                Taken::Nothing => self.ready.notified().await,
+                TakenGroup::Group(group) => return Some(group),
+                TakenGroup::Closed => return None,
+                TakenGroup::Nothing => self.ready.notified().await,
             }
         }
     }
 
-    fn take_at_once(&self) -> Taken<K> {
+    fn take_at_once(&self) -> TakenGroup<K> {
         let mut waiting = self.lock();
         waiting.is_called = false;
         if waiting.is_closed {
             drop(waiting);
             // Each worker calls the next, which ends too.
             self.ready.notify_one();
-            return Taken::Closed;
+            return TakenGroup::Closed;
         }
-        let Some((group, keys)) = waiting.take(self.keys) else { return Taken::Nothing };
+        let Some((group, keys)) = waiting.take(self.keys) else { return TakenGroup::Nothing };
         waiting.idle -= 1;
         let has_more = waiting.has_some();
         waiting.is_called = has_more;
@@ -210,7 +214,7 @@ impl<K: BuildKeys> Queue<K> {
         }
         self.room.add_permits(keys);
         self.counts.count_group(group.asked.len());
-        Taken::Group(group)
+        TakenGroup::Group(group)
     }
 
     /// A scan under way has ended.
@@ -241,17 +245,17 @@ impl<K: BuildKeys> Queue<K> {
 }
 
 /// What a call takes of a queue's room: that of its keys, or all of it.
-fn room_of<K: BuildKeys>(asked: &Asked<K>, all: usize) -> usize {
+fn room_of<K: BuildKeys>(asked: &QueuedRead<K>, all: usize) -> usize {
     asked.keys.as_slice().len().clamp(1, all)
 }
 
 impl<K: BuildKeys> Waiting<K> {
-    fn staff(&mut self, workers: usize) -> Staff {
+    fn staff(&mut self, workers: usize) -> WorkerDemand {
         if self.workers > 0 {
-            return Staff::There;
+            return WorkerDemand::There;
         }
         self.workers = workers;
-        Staff::Wanted
+        WorkerDemand::Wanted
     }
 
     /// Whether there is something for another worker.

@@ -11,10 +11,10 @@ use fpcache_fabric::FabricError;
 use tokio::task::consume_budget;
 
 use super::client::{AsyncByteClient, AsyncClient, AsyncTableClient, Route};
-use super::group::{Answer, Keys, Kind, To};
-use super::way::{IN_PLACE, Way};
+use super::group::{Keys, Kind, Replier, ReplyTo};
+use super::way::{IN_PLACE, ReadRoute};
 use crate::client::{Record, with_core};
-use crate::core::{Part, Section, check_lengths};
+use crate::core::{Section, SectionRead, check_lengths};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::span::Span;
@@ -27,7 +27,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
-        if let Route::One(Way::InPlace(core)) = &self.shared.route {
+        if let Route::One(ReadRoute::InPlace(core)) = &self.shared.route {
             consume_budget().await;
             let take = |_: &Outcome, value: Option<&[u8]>| value.map(<[u8]>::to_vec);
             let found = core.at_once(|buffers, table| {
@@ -37,7 +37,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 return Ok(found);
             }
         }
-        self.ask(Kind::Value, key.as_key(), Answer::Value).await
+        self.ask(Kind::Value, key.as_key(), ReplyTo::Value).await
     }
 
     /// Whether `key` is there, without its value. As
@@ -46,7 +46,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        if let Route::One(Way::InPlace(core)) = &self.shared.route {
+        if let Route::One(ReadRoute::InPlace(core)) = &self.shared.route {
             consume_budget().await;
             let take = |outcome: &Outcome| outcome.version.is_some();
             let found = core.at_once(|buffers, table| {
@@ -56,7 +56,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 return Ok(found);
             }
         }
-        self.ask(Kind::Presence, key.as_key(), Answer::IsThere).await
+        self.ask(Kind::Presence, key.as_key(), ReplyTo::IsThere).await
     }
 
     /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes.
@@ -67,7 +67,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         &self,
         key: impl AsKey<K>,
     ) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        self.ask(Kind::Value, key.as_key(), Answer::Versioned).await
+        self.ask(Kind::Value, key.as_key(), ReplyTo::Versioned).await
     }
 
     /// The values of `keys`, in their order. As
@@ -77,7 +77,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get); the group fails as a whole.
     pub async fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-        self.ask_all(Kind::Value, owned(keys), Answer::Values).await
+        self.ask_all(Kind::Value, owned(keys), ReplyTo::Values).await
     }
 
     /// Whether each of `keys` is there, in their order. As
@@ -86,7 +86,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get); the group fails as a whole.
     pub async fn multi_contains(&self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
-        self.ask_all(Kind::Presence, owned(keys), Answer::AreThere).await
+        self.ask_all(Kind::Presence, owned(keys), ReplyTo::AreThere).await
     }
 
     /// The record with the greatest key not above `key`. As
@@ -186,7 +186,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         &self,
         kind: Kind,
         key: &K::Key,
-        answer: impl Fn(To<R>) -> Answer<K>,
+        answer: impl Fn(Replier<R>) -> ReplyTo<K>,
     ) -> Result<R, ClientError> {
         let (key, until, threads) = (key.to_owned(), self.until(), &self.shared.threads);
         match &self.shared.route {
@@ -210,7 +210,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         keys: Vec<K::Owned>,
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
         let Route::Divided(divided) = &self.shared.route else {
-            return self.ask_all(Kind::Nearest(side), keys, Answer::AllNearest).await;
+            return self.ask_all(Kind::Nearest(side), keys, ReplyTo::AllNearest).await;
         };
         let (until, threads) = (self.until(), &self.shared.threads);
         self.in_time(until, Box::pin(divided.all_nearest(threads, (side, keys), until)).as_mut()).await
@@ -220,7 +220,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         &self,
         kind: Kind,
         keys: Vec<K::Owned>,
-        answer: impl Fn(To<Vec<R>>) -> Answer<K>,
+        answer: impl Fn(Replier<Vec<R>>) -> ReplyTo<K>,
     ) -> Result<Vec<R>, ClientError> {
         let (until, threads) = (self.until(), &self.shared.threads);
         match &self.shared.route {
@@ -228,7 +228,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 self.in_time(until, Box::pin(divided.ask_all(threads, (kind, keys), until, answer)).as_mut())
                     .await
             }
-            Route::One(way) if keys.len() <= IN_PLACE || !matches!(way, Way::InPlace(_)) => {
+            Route::One(way) if keys.len() <= IN_PLACE || !matches!(way, ReadRoute::InPlace(_)) => {
                 self.in_time(until, pin!(way.ask(threads, (kind, Keys::Many(keys)), until, answer))).await
             }
             Route::One(way) => {
@@ -248,7 +248,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     }
 
     /// The first part of a section.
-    pub(super) async fn scan_part(&self, section: Section<K>) -> Result<Part<K>, ClientError> {
+    pub(super) async fn scan_part(&self, section: Section<K>) -> Result<SectionRead<K>, ClientError> {
         let (until, threads) = (self.until(), &self.shared.threads);
         match &self.shared.route {
             Route::Divided(divided) => {
@@ -256,7 +256,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             }
             Route::One(way) => {
                 let asked = (Kind::Scan, Keys::One(section.span.start.clone()));
-                let answer = |to| Answer::Scanned(section.clone(), to);
+                let answer = |to| ReplyTo::Scanned(section.clone(), to);
                 self.in_time(until, pin!(way.ask(threads, asked, until, answer))).await
             }
         }
@@ -280,7 +280,7 @@ impl AsyncClient {
         found: &mut [bool],
     ) -> Result<usize, ClientError> {
         check_lengths(keys.len(), Some(values.len()), found.len())?;
-        let answers = self.ask_all(Kind::Value, keys.to_vec(), Answer::Words).await?;
+        let answers = self.ask_all(Kind::Value, keys.to_vec(), ReplyTo::Words).await?;
         for ((value, found), answer) in values.iter_mut().zip(&mut *found).zip(answers) {
             (*value, *found) = (answer.unwrap_or(0), answer.is_some());
         }

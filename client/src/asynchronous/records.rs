@@ -12,7 +12,7 @@ use futures_core::Stream;
 
 use super::client::{AsyncByteClient, AsyncTableClient};
 use crate::client::Record;
-use crate::core::{Part, Section};
+use crate::core::{Section, SectionRead};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::records::PARTS;
@@ -30,7 +30,7 @@ pub struct RecordStream<K: BuildKeys = U64Keys> {
     is_down: bool,
     /// The keys that are still to be fetched; `None` if there are none, or some are coming.
     rest: Option<Span<K>>,
-    coming: Option<Coming<K>>,
+    coming: Option<PendingPart<K>>,
     /// What was fetched from the start on, in order.
     front: VecDeque<Record<K>>,
     /// What was fetched from the end on, in descending order.
@@ -40,9 +40,9 @@ pub struct RecordStream<K: BuildKeys = U64Keys> {
 }
 
 /// A part that is being fetched.
-struct Coming<K: BuildKeys> {
+struct PendingPart<K: BuildKeys> {
     is_down: bool,
-    part: Pin<Box<dyn Future<Output = Result<Part<K>, ClientError>> + Send>>,
+    part: Pin<Box<dyn Future<Output = Result<SectionRead<K>, ClientError>> + Send>>,
 }
 
 impl<K: BuildKeys> AsyncTableClient<K> {
@@ -127,7 +127,7 @@ impl<K: BuildKeys> RecordStream<K> {
             if self.coming.is_none() {
                 self.coming = self.rest.take().map(|rest| self.fetch(rest, is_down, most));
             }
-            let Some(Coming { is_down: comes_down, part }) = &mut self.coming else {
+            let Some(PendingPart { is_down: comes_down, part }) = &mut self.coming else {
                 // The ends have met.
                 let opposite = if is_down { &mut self.front } else { &mut self.back };
                 return Poll::Ready(opposite.pop_back().map(Ok));
@@ -136,7 +136,7 @@ impl<K: BuildKeys> RecordStream<K> {
             let (part, comes_down) = (ready!(part.as_mut().poll(context)), *comes_down);
             self.coming = None;
             match part {
-                Ok(Part { records, rest }) => {
+                Ok(SectionRead { records, rest }) => {
                     self.rest = rest;
                     if comes_down { &mut self.back } else { &mut self.front }.extend(records);
                 }
@@ -149,11 +149,11 @@ impl<K: BuildKeys> RecordStream<K> {
         }
     }
 
-    fn fetch(&mut self, span: Span<K>, is_down: bool, most: usize) -> Coming<K> {
+    fn fetch(&mut self, span: Span<K>, is_down: bool, most: usize) -> PendingPart<K> {
         let section = Section { span, limit: self.part.min(most), is_down };
         self.part = (self.part * 2).min(PARTS.1);
         let client = self.client.clone();
-        Coming { is_down, part: Box::pin(async move { client.scan_part(section).await }) }
+        PendingPart { is_down, part: Box::pin(async move { client.scan_part(section).await }) }
     }
 }
 

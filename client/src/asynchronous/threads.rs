@@ -10,10 +10,10 @@ use fpcache::layout::RecordShape;
 use fpcache::read::Outcomes;
 use tokio::sync::Semaphore;
 
-use super::group::{Answer, Asked, Group, Kind, MOST_KEPT_BYTES};
+use super::group::{Group, Kind, MOST_KEPT_BYTES, QueuedRead, ReplyTo};
 use super::unanswered::runtime_has_ended;
 use crate::client::Record;
-use crate::core::{Connector, Core, Held};
+use crate::core::{Connector, Core, HeldContext};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
 
@@ -88,7 +88,7 @@ impl Threads {
 
 impl<K: BuildKeys> Group<K> {
     /// Makes the reads with what a reader holds, and answers them, each by its deadline.
-    pub(super) fn read_with<T: Connector>(&mut self, core: &Core<K, T>, held: &mut Held<K, T>) {
+    pub(super) fn read_with<T: Connector>(&mut self, core: &Core<K, T>, held: &mut HeldContext<K, T>) {
         let within = self.until().saturating_duration_since(Instant::now());
         if let Err(error) = self.try_to_read(core, held, within) {
             self.fail(&error);
@@ -97,7 +97,7 @@ impl<K: BuildKeys> Group<K> {
 
     /// As [`read_with`](Self::read_with), but no call waits for another's record: those whose
     /// record was being written all the time, or is damaged, stay without an answer.
-    pub(super) fn read_some_with<T: Connector>(&mut self, core: &Core<K, T>, held: &mut Held<K, T>) {
+    pub(super) fn read_some_with<T: Connector>(&mut self, core: &Core<K, T>, held: &mut HeldContext<K, T>) {
         let begun = Instant::now();
         let within = self.until().saturating_duration_since(begun);
         let (keys, wanted) = (self.owned_keys(), self.wanted());
@@ -126,7 +126,7 @@ impl<K: BuildKeys> Group<K> {
     pub(super) fn try_to_read<T: Connector>(
         &mut self,
         core: &Core<K, T>,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         within: Duration,
     ) -> Result<(), ClientError> {
         let begun = Instant::now();
@@ -167,10 +167,11 @@ impl<K: BuildKeys> Group<K> {
     fn shape<T: Connector>(
         &self,
         core: &Core<K, T>,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
-        let matters = |asked: &Asked<K>| matches!(asked.answer, Answer::Versioned(_) | Answer::Words(_));
+        let matters =
+            |asked: &QueuedRead<K>| matches!(asked.answer, ReplyTo::Versioned(_) | ReplyTo::Words(_));
         match self.asked.iter().any(matters).then(|| core.shape_by(held, within)) {
             Some(Err(error)) if !error.is_of_empty_table() => Err(error),
             Some(Ok(shape)) => Ok(shape),

@@ -13,36 +13,36 @@ use crate::pool::{Pool, is_much_more};
 
 /// The turns to look for a range. There are few threads for that: of all who want keys of a memory
 /// node that is gone or says nothing, one has a turn.
-pub(super) struct Turns(Arc<Mutex<Option<Found>>>);
+pub(super) struct LookTurns(Arc<Mutex<Option<TurnResult>>>);
 
 /// A turn that a call has, until it is dropped.
-pub(super) struct Turn(OwnedMutexGuard<Option<Found>>);
+pub(super) struct LookTurn(OwnedMutexGuard<Option<TurnResult>>);
 
 /// The result of a turn, as far as it is true of the range and not of one call alone.
-struct Found {
+struct TurnResult {
     begun: Instant,
     /// How much time there was.
     had: Duration,
     what: Result<(), ClientError>,
 }
 
-impl Turns {
+impl LookTurns {
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(None)))
     }
 
     /// Waits for the turn.
-    pub(super) async fn take(&self) -> Turn {
-        Turn(Arc::clone(&self.0).lock_owned().await)
+    pub(super) async fn take(&self) -> LookTurn {
+        LookTurn(Arc::clone(&self.0).lock_owned().await)
     }
 }
 
-impl Turn {
+impl LookTurn {
     /// What the turn before this one has found, if it was begun no earlier than that: who has
     /// waited since then need not look once more. But one who can wait much longer for memory nodes
     /// than the look did may find what it has not.
     pub(super) fn found_since(&self, since: Instant, until: Instant) -> Option<Result<(), ClientError>> {
-        let Found { had, what, .. } = self.0.as_ref().filter(|found| found.begun >= since)?;
+        let TurnResult { had, what, .. } = self.0.as_ref().filter(|found| found.begun >= since)?;
         let has = until.saturating_duration_since(Instant::now());
         let was_hasty = what.is_err() && is_much_more(has, *had);
         (!was_hasty).then(|| what.clone())
@@ -62,7 +62,7 @@ impl Turn {
             Ok(false) | Err(_) => None,
         };
         let had = until.saturating_duration_since(begun);
-        *self.0 = what.map(|what| Found { begun, had, what });
+        *self.0 = what.map(|what| TurnResult { begun, had, what });
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     /// What those are told who have waited since before a look, and wait for another so long.
     async fn told(lasts: Duration, looked: Result<bool, ClientError>, has: Duration) -> Option<bool> {
-        let (turns, since) = (Turns::new(), Instant::now());
+        let (turns, since) = (LookTurns::new(), Instant::now());
         turns.take().await.end::<U64Keys>((since, since + lasts), &looked);
         let found = turns.take().await.found_since(since, Instant::now() + has);
         found.map(|found| found.is_ok())

@@ -11,12 +11,12 @@ use tokio::task::consume_budget;
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
-use super::group::{Answer, Asked, Group, Keys, Kind, To};
+use super::group::{Group, Keys, Kind, QueuedRead, Replier, ReplyTo};
 use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
 use super::worker::Workers;
 use crate::core::Core;
-use crate::direct::Direct;
+use crate::direct::SharedCore;
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 
@@ -24,7 +24,7 @@ use crate::mapped::MappedNode;
 pub(super) const IN_PLACE: usize = 256;
 
 /// How reads of one memory node are made.
-pub(super) enum Way<K: BuildKeys> {
+pub(super) enum ReadRoute<K: BuildKeys> {
     InPlace(Arc<Core<K, MappedNode>>),
     Grouped(Workers<K>),
     /// By threads that may block.
@@ -32,20 +32,22 @@ pub(super) enum Way<K: BuildKeys> {
     Blocking(Arc<Core<K, crate::simulated::SimulatedNode>>),
 }
 
-impl<K: BuildKeys> Way<K> {
+impl<K: BuildKeys> ReadRoute<K> {
     /// The way to a table on one memory node; its workers, if there are some, are to be that
     /// runtime's.
     pub(super) fn to(
-        direct: &Direct<K>,
+        direct: &SharedCore<K>,
         config: AsyncConfig,
         runtime: impl FnOnce() -> Handle,
         (counts, threads): (&Arc<Counts>, &Threads),
     ) -> Self {
         match direct {
-            Direct::Mapped(core) => Self::InPlace(Arc::clone(core)),
-            Direct::Remote(core) => Self::Grouped(Workers::new(core, config, &runtime(), (counts, threads))),
+            SharedCore::Mapped(core) => Self::InPlace(Arc::clone(core)),
+            SharedCore::Remote(core) => {
+                Self::Grouped(Workers::new(core, config, &runtime(), (counts, threads)))
+            }
             #[cfg(feature = "sim")]
-            Direct::Simulated(core) => Self::Blocking(Arc::clone(core)),
+            SharedCore::Simulated(core) => Self::Blocking(Arc::clone(core)),
         }
     }
 
@@ -55,10 +57,10 @@ impl<K: BuildKeys> Way<K> {
         threads: &Threads,
         (kind, keys): (Kind, Keys<K::Owned>),
         until: Instant,
-        answer: impl Fn(To<R>) -> Answer<K>,
+        answer: impl Fn(Replier<R>) -> ReplyTo<K>,
     ) -> Result<R, ClientError> {
         let (to, answered) = oneshot::channel();
-        let asked = Asked { keys, answer: answer(to), until };
+        let asked = QueuedRead { keys, answer: answer(to), until };
         // What is waited for before a worker has the read is on the heap: it is rare over sockets,
         // and the futures of common reads stay small without it.
         match self {

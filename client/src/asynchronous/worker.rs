@@ -13,10 +13,10 @@ use super::config::AsyncConfig;
 use super::counters::Counts;
 use super::drive::Socket;
 use super::group::{Group, Kind, MOST_KEPT_BYTES};
-use super::queue::{Post, Queue, Staff};
+use super::queue::{Queue, QueueWorker, WorkerDemand};
 use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
-use crate::core::{Core, FEW_TRIES, Held};
+use crate::core::{Core, FEW_TRIES, HeldContext};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
@@ -44,7 +44,7 @@ impl<K: BuildKeys> Workers<K> {
             Arc::clone(counts),
         ));
         let workers = Self { core: Arc::clone(core), queue, threads };
-        if workers.queue.staff() == Staff::Wanted {
+        if workers.queue.staff() == WorkerDemand::Wanted {
             workers.start(runtime);
         }
         workers
@@ -53,7 +53,7 @@ impl<K: BuildKeys> Workers<K> {
     /// Starts as many workers as the queue counts with.
     fn start(&self, runtime: &Handle) {
         for _ in 0..self.queue.most_workers() {
-            let post = Post::at(&self.queue);
+            let post = QueueWorker::at(&self.queue);
             runtime.spawn(Worker::new(Arc::clone(&self.core), post, self.threads.clone()).run());
         }
     }
@@ -65,8 +65,8 @@ impl<K: BuildKeys> Workers<K> {
     /// Starts workers in the runtime of the call that has put something into the queue, if they are
     /// wanted.
     #[inline]
-    pub(super) fn see_to(&self, staff: Staff) {
-        if staff == Staff::Wanted {
+    pub(super) fn see_to(&self, staff: WorkerDemand) {
+        if staff == WorkerDemand::Wanted {
             self.start_here();
         }
     }
@@ -76,7 +76,7 @@ impl<K: BuildKeys> Workers<K> {
         match Handle::try_current() {
             Ok(runtime) => self.start(&runtime),
             // The queue is told that there are none, and tells the calls.
-            Err(_) => (0..self.queue.most_workers()).for_each(|_| drop(Post::at(&self.queue))),
+            Err(_) => (0..self.queue.most_workers()).for_each(|_| drop(QueueWorker::at(&self.queue))),
         }
     }
 }
@@ -91,14 +91,14 @@ impl<K: BuildKeys> Drop for Workers<K> {
 /// and a socket of its own.
 struct Worker<K: BuildKeys> {
     core: Arc<Core<K, RemoteNode>>,
-    post: Post<K>,
+    post: QueueWorker<K>,
     threads: Threads,
-    held: Held<K, RemoteNode>,
+    held: HeldContext<K, RemoteNode>,
     socket: Socket,
 }
 
 impl<K: BuildKeys> Worker<K> {
-    fn new(core: Arc<Core<K, RemoteNode>>, post: Post<K>, threads: Threads) -> Self {
+    fn new(core: Arc<Core<K, RemoteNode>>, post: QueueWorker<K>, threads: Threads) -> Self {
         let socket = Socket::new(core.connector().spin());
         Self { core, post, threads, held: None, socket }
     }

@@ -13,13 +13,13 @@ use fpcache::message::{WriteKind, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
 use tokio::sync::oneshot;
 
-use super::changes::{Claim, Part, Piece, To, divide};
+use super::changes::{ChangeReplier, Claim, NodeChanges, RequestChanges, divide};
 use super::client::AsyncTableClient;
 use super::unanswered::{OTHERS, unknown, within};
 use crate::changes::{Changes, CompareAndSet, no_token, outcome};
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::outcomes::{Ended, Outcomes};
+use crate::outcomes::{ChangeResult, ChangeResults};
 
 /// Bytes of changes that a call has sent at a time: about half of what a request may have, so that
 /// changes of others go with them.
@@ -101,14 +101,15 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         replies.clear();
-        let outcomes = Mutex::new(Outcomes::of(vec![None; changes.len()]));
+        let outcomes = Mutex::new(ChangeResults::of(vec![None; changes.len()]));
         let has_failed = AtomicBool::new(false);
         let parts = divide(&self.client, changes);
         let is_one_piece =
             matches!(&parts[..], [part] if changes.fitting(&part.places, PIECE_BYTES) == changes.len());
         let whole = (!is_one_piece).then(|| Arc::new(changes.clone()));
-        let send =
-            |part: Part| Box::pin(self.send_part((changes, whole.clone()), part, &has_failed, &outcomes));
+        let send = |part: NodeChanges| {
+            Box::pin(self.send_part((changes, whole.clone()), part, &has_failed, &outcomes))
+        };
         let mut sending: Vec<_> = parts.into_iter().map(send).collect();
         poll_fn(|context| {
             sending.retain_mut(|part| part.as_mut().poll(context).is_pending());
@@ -126,14 +127,14 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     async fn send_part(
         &self,
         (changes, mut whole): (&Changes<K>, Option<Arc<Changes<K>>>),
-        Part { node, places }: Part,
+        NodeChanges { node, places }: NodeChanges,
         has_failed: &AtomicBool,
-        outcomes: &Mutex<Outcomes>,
+        outcomes: &Mutex<ChangeResults>,
     ) {
         let mut rest = &places[..];
         while !rest.is_empty() && !has_failed.load(Ordering::Relaxed) {
             let (own, after) = rest.split_at(changes.fitting(rest, PIECE_BYTES));
-            let piece = Piece { changes: changes.only(own), whole: whole.take() };
+            let piece = RequestChanges { changes: changes.only(own), whole: whole.take() };
             let ended = self.send(node.clone(), piece).await;
             if ended.iter().any(Result::is_err) {
                 has_failed.store(true, Ordering::Relaxed);
@@ -144,13 +145,13 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     }
 
     /// Has changes sent to a memory node, and waits for how each ended.
-    async fn send(&self, node: String, piece: Piece<K>) -> Vec<Ended> {
+    async fn send(&self, node: String, piece: RequestChanges<K>) -> Vec<ChangeResult> {
         let (until, count) = (self.until(), piece.changes.len());
         let claim = Arc::new(Claim::default());
         let answered = {
             let call = pin!(async {
                 let (to, answer) = oneshot::channel();
-                let to = To { answer: to, claim: Arc::clone(&claim) };
+                let to = ChangeReplier { answer: to, claim: Arc::clone(&claim) };
                 self.shared.changes.push(&self.client, (node, piece), until, to).await?;
                 answer.await.map_err(|_| unknown("the thread that sends changes has ended"))
             });
@@ -176,13 +177,13 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     async fn change(&self, changes: Changes<K>) -> Result<WriteReply, ClientError> {
         let key = changes.first_key().map(ToOwned::to_owned).unwrap_or_default();
         let node = self.client.node_of(key.borrow());
-        let ended = self.send(node, Piece { changes, whole: None }).await.pop();
+        let ended = self.send(node, RequestChanges { changes, whole: None }).await.pop();
         let reply = ended.unwrap_or_else(|| Err(unknown("no reply to a change")))?;
         outcome::<K>(key.borrow(), reply).map_err(|error| self.client.naming_node(key.borrow(), error))
     }
 }
 
-fn locked(outcomes: &Mutex<Outcomes>) -> MutexGuard<'_, Outcomes> {
+fn locked(outcomes: &Mutex<ChangeResults>) -> MutexGuard<'_, ChangeResults> {
     // Nothing panics while it is held.
     outcomes.lock().unwrap_or_else(PoisonError::into_inner)
 }

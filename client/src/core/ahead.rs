@@ -6,18 +6,18 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{MAX_AHEAD_BYTES, Request, ValuePiece, decode_reply};
 use fpcache_fabric::{Clock, Connection};
 
-use super::sending::{Limits, Sending, Writer, send_for};
+use super::sending::{SendLimits, Sending, Writer, send_for};
 
 /// The values of one request's operations that go ahead of it, for as long as it may be sent again.
 /// Where the caller waits that long they stay where they are: a copy of 16 MiB takes milliseconds
 /// of a processor that others want.
 #[derive(Debug, Default)]
-pub(super) struct Ahead<'v> {
+pub(super) struct ValuesAhead<'v> {
     /// The operations they are of, and the values.
     values: Vec<(u32, Cow<'v, [u8]>)>,
 }
 
-impl<'v> Ahead<'v> {
+impl<'v> ValuesAhead<'v> {
     /// Whether another value of this many bytes may be sent ahead of the same request.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let before: usize = self.values.iter().map(|(_, value)| value.len()).sum();
@@ -36,9 +36,9 @@ impl<'v> Ahead<'v> {
     }
 
     /// The same, for a request whose values are not kept elsewhere.
-    pub(super) fn into_owned(self) -> Ahead<'static> {
+    pub(super) fn into_owned(self) -> ValuesAhead<'static> {
         let owned = |(operation, value): (u32, Cow<'_, [u8]>)| (operation, Cow::Owned(value.into_owned()));
-        Ahead { values: self.values.into_iter().map(owned).collect() }
+        ValuesAhead { values: self.values.into_iter().map(owned).collect() }
     }
 
     /// What has to be sent ahead of the request with this number of this client.
@@ -55,9 +55,9 @@ impl Writer {
     /// other of its name.
     pub(super) fn send_ahead<K: BuildKeys>(
         &mut self,
-        ahead: &Ahead<'_>,
+        ahead: &ValuesAhead<'_>,
         connection: &impl Connection,
-        limits: Limits,
+        limits: SendLimits,
         clock: &dyn Clock,
     ) -> Result<(), Sending> {
         if connection.creation() != self.creation {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn pieces_name_their_request_and_operation_and_make_up_its_value() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ValuesAhead::default();
         let values = [vec![1; 100], vec![2; 1], vec![3; 64]];
         for (operation, value) in [0, 2, 5].into_iter().zip(&values) {
             ahead.push(operation, value);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn no_more_goes_ahead_than_a_memory_node_takes() {
         let most = vec![0; MAX_AHEAD_BYTES - 10];
-        let mut ahead = Ahead::default();
+        let mut ahead = ValuesAhead::default();
         assert!(ahead.has_room(MAX_AHEAD_BYTES) && !ahead.has_room(MAX_AHEAD_BYTES + 1));
         assert_eq!(ahead.pieces(1, 1, 1000).count(), 0);
         ahead.push(0, &most);

@@ -9,16 +9,16 @@ use fpcache::sabotage::Sabotage;
 use fpcache::table::Table;
 use fpcache_fabric::{Connection, Endpoint};
 
-use super::recover::{Attempt, Failure, Next, Retry};
-use super::{Connector, ContextOf, Core, EndpointOf, Held};
+use super::recover::{AttemptError, Failure, NextStep, Retry};
+use super::{Connector, ContextOf, Core, EndpointOf, HeldContext};
 use crate::error::ClientError;
 use crate::session::{Buffers, ReaderContext};
 
 /// Whether an attempt that failed got on before it did.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GotOn(bool);
+pub(super) struct MadeProgress(bool);
 
-impl GotOn {
+impl MadeProgress {
     pub(super) fn note(&mut self, got_on: bool) {
         self.0 |= got_on;
     }
@@ -74,7 +74,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(super) fn with_table<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         within: Duration,
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
@@ -86,9 +86,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(super) fn by_parts<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         within: Duration,
-        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         self.attempt_all(held, within, |retry| *retry = self.begun(within), read)
     }
@@ -97,9 +97,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(super) fn in_time_by_parts<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         within: Duration,
-        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         self.attempt_all(held, within, Retry::got_on, read)
     }
@@ -107,14 +107,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     fn attempt_all<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         within: Duration,
         note_progress: impl Fn(&mut Retry),
-        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
         loop {
-            let mut got_on = GotOn(false);
+            let mut got_on = MadeProgress(false);
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
                 read(buffers, table, &mut got_on)
             };
@@ -124,7 +124,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     if got_on.0 {
                         note_progress(&mut retry);
                     }
-                    if self.recover(held, *failure, &mut retry)? == Next::NoNewer {
+                    if self.recover(held, *failure, &mut retry)? == NextStep::NoNewer {
                         self.ask_for_directory(&mut retry);
                     }
                 }
@@ -137,12 +137,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(super) fn try_table<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         retry: &mut Retry,
-        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
     ) -> Result<Option<R>, ClientError> {
         loop {
-            let (left, mut got_on) = (retry.left(&*self.clock), GotOn(false));
+            let (left, mut got_on) = (retry.left(&*self.clock), MadeProgress(false));
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
                 read(buffers, table, &mut got_on)
             };
@@ -152,7 +152,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     if got_on.0 {
                         retry.got_on();
                     }
-                    let next: Next = self.recover(held, *failure, retry)?;
+                    let next: NextStep = self.recover(held, *failure, retry)?;
                     if retry.has_had_enough(next) {
                         return Ok(None);
                     }
@@ -166,7 +166,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(super) fn with_context<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         left: Duration,
         f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
     ) -> Result<R, Box<Failure>> {
@@ -182,7 +182,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// What a reader holds, if that is the table in use; for callers without time to renew it.
     #[cfg(feature = "tokio")]
-    pub(crate) fn present<'h>(&self, held: &'h mut Held<K, T>) -> Option<&'h mut ContextOf<K, T>> {
+    pub(crate) fn present<'h>(&self, held: &'h mut HeldContext<K, T>) -> Option<&'h mut ContextOf<K, T>> {
         held.as_mut().filter(|context| self.is_current(context))
     }
 
@@ -206,7 +206,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// What a reader reads with; `None` if something is in the way, which its usual calls get over.
     pub(crate) fn ready<'h>(
         &self,
-        held: &'h mut Held<K, T>,
+        held: &'h mut HeldContext<K, T>,
         left: Duration,
     ) -> Option<&'h mut ContextOf<K, T>> {
         let is_current = held.as_ref().is_some_and(|context| self.is_current(context));
@@ -228,7 +228,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn enter<'h>(
         &self,
-        held: &'h mut Held<K, T>,
+        held: &'h mut HeldContext<K, T>,
         left: Duration,
     ) -> Result<&'h mut ContextOf<K, T>, Box<Failure>> {
         let (session, number) = self.current();
@@ -237,17 +237,17 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         {
             context.buffers.endpoint.set_patience(left);
             let newer = session.table(&mut context.buffers.endpoint, left, &*self.clock);
-            context.table = newer.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
+            context.table = newer.map_err(|error| Failure::boxed(AttemptError::Open(error), number))?;
             context.number = number;
             // Just found to be there.
-            return held.as_mut().ok_or_else(|| Failure::boxed(Attempt::Read(ReadError::Stale), number));
+            return held.as_mut().ok_or_else(|| Failure::boxed(AttemptError::Read(ReadError::Stale), number));
         }
         // Before the new table is fetched: a reader never holds two.
         *held = None;
         // Any numbers that differ between readers will do.
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
         let context = session.context(number, self.matcher, seed, left, &*self.clock);
-        let context = context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
+        let context = context.map_err(|error| Failure::boxed(AttemptError::Open(error), number))?;
         self.has_opened.store(true, Ordering::Release);
         Ok(held.insert(context))
     }
@@ -258,6 +258,6 @@ impl<K: BuildKeys, C: Connection> ReaderContext<K, C> {
     #[cold]
     fn failed(&mut self, error: ReadError) -> Box<Failure> {
         self.buffers.scan.clear();
-        Failure::boxed(Attempt::Read(error), self.number)
+        Failure::boxed(AttemptError::Read(error), self.number)
     }
 }

@@ -39,4 +39,4 @@ pub(crate) type ContextOf<K, T> = ReaderContext<K, <T as Connector>::Connection>
 
 /// What one reader holds of a client: nothing before its first call, nor while it waits for another
 /// table.
-pub(crate) type Held<K, T> = Option<ContextOf<K, T>>;
+pub(crate) type HeldContext<K, T> = Option<ContextOf<K, T>>;

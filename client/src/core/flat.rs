@@ -7,7 +7,7 @@ use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::read::{LookupScratch, Wanted};
 
 use super::pieces::keys_of_piece;
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
 
 /// Keys that are looked up together over mapped memory: enough for their waits for memory to
@@ -25,7 +25,7 @@ impl<T: Connector> Core<U64Keys, T> {
     /// the same length; how many are there.
     pub(crate) fn multi_get_u64(
         &self,
-        held: &mut Held<U64Keys, T>,
+        held: &mut HeldContext<U64Keys, T>,
         keys: &[u64],
         (values, found): (&mut [u64], &mut [bool]),
         within: Duration,
@@ -57,7 +57,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Puts whether each key is there into an array of as many; how many are there.
     pub(crate) fn multi_contains<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         keys: impl ExactSizeIterator<Item = &'k K::Key> + Clone,
         found: &mut [bool],
         within: Duration,

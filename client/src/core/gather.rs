@@ -13,11 +13,11 @@ use fpcache::read::{
 use fpcache::table::Table;
 use fpcache_fabric::Endpoint;
 
-use super::attempts::GotOn;
+use super::attempts::MadeProgress;
 use super::flat::GROUP;
 use super::pieces::{Pieces, keys_of_piece};
 use super::recover::Retry;
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
@@ -39,7 +39,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
     fn attempt<E: Endpoint>(
         &mut self,
         (endpoint, table, lookup): (&mut E, &Table<K>, &mut LookupScratch<K>),
-        got_on: &mut GotOn,
+        got_on: &mut MadeProgress,
         has_time: impl Fn() -> bool,
     ) -> Result<(), ReadError> {
         if self.pieces.left.is_some() {
@@ -76,7 +76,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
 
     /// Keeps what the attempt at a piece has found that failed.
     #[cold]
-    fn leave_rest(&mut self, lookup: &mut LookupScratch<K>, got_on: &mut GotOn) {
+    fn leave_rest(&mut self, lookup: &mut LookupScratch<K>, got_on: &mut MadeProgress) {
         got_on.note(self.pieces.leave(lookup.answered()));
         lookup.swap_outcomes(&mut self.answers);
         self.fill(self.pieces.piece().count());
@@ -95,7 +95,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
     fn attempt_left<E: Endpoint>(
         &mut self,
         (endpoint, table, lookup): (&mut E, &Table<K>, &mut LookupScratch<K>),
-        got_on: &mut GotOn,
+        got_on: &mut MadeProgress,
     ) -> Result<bool, ReadError> {
         let Some(left) = &self.pieces.left else { return Ok(true) };
         let keys = left.iter().map(|(_, key)| *key);
@@ -131,7 +131,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(crate) fn lookup<'k, R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
         within: Duration,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
@@ -146,7 +146,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(crate) fn lookup_into<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
         within: Duration,
         answers: &mut Outcomes,
@@ -166,7 +166,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cfg(feature = "tokio")]
     pub(super) fn lookup_trying<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
         (within, tries): (Duration, u32),
         mut take: impl FnMut(&LookupScratch<K>),
@@ -182,7 +182,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline(always)]
     fn gather<'k, I: Iterator<Item = &'k K::Key> + Clone, R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         gathered: &mut Gathered<'k, K, I>,
         within: Duration,
         mut finish: impl FnMut(&mut LookupScratch<K>, &mut Outcomes) -> R,
@@ -232,7 +232,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     fn ask_for_left<'k, I: Iterator<Item = &'k K::Key> + Clone>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         gathered: &mut Gathered<'k, K, I>,
         retry: &mut Retry,
     ) -> Result<(), ClientError> {

@@ -9,36 +9,36 @@ use fpcache::read::{Cost, Nearest, NearestScratch, Neighbour, ReadError, Side, d
 use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
 
-use super::attempts::GotOn;
+use super::attempts::MadeProgress;
 use super::gather::or_some;
 use super::pieces::{Pieces, keys_of_piece};
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
 /// What was found: a record, if there is one, with its version, and what it cost.
-struct Found<K: BuildKeys> {
+struct NearestFound<K: BuildKeys> {
     record: Option<(K::Owned, u32, Vec<u8>)>,
     cost: Cost,
 }
 
-impl<K: BuildKeys> Found<K> {
+impl<K: BuildKeys> NearestFound<K> {
     /// No record, as in a table without parameters.
     const NOTHING: Self = Self { record: None, cost: NO_COST };
 }
 
 /// A group of keys whose neighbours are looked for.
-struct Sought<'k, K: BuildKeys, I> {
+struct NearestGroup<'k, K: BuildKeys, I> {
     side: Side,
     pieces: Pieces<'k, K::Key, I>,
     /// How often slots that are being written are read, if that is to keep no other key's answer.
     tries: Option<u32>,
     /// What was found for the keys of a piece, once an attempt at it has failed; `None` for those
     /// that have no answers.
-    found: Vec<Option<Found<K>>>,
+    found: Vec<Option<NearestFound<K>>>,
 }
 
-impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> {
+impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> NearestGroup<'k, K, I> {
     /// Looks for the neighbours of those keys of a piece that have no answers. All have them then,
     /// if that is no error and there is no number of tries; they are among the buffers, if none is
     /// kept from earlier attempts.
@@ -46,7 +46,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> 
     fn attempt<E: Endpoint>(
         &mut self,
         (endpoint, view, nearest): (&mut E, &TableView<K>, &mut NearestScratch<K>),
-        got_on: &mut GotOn,
+        got_on: &mut MadeProgress,
         goes_on: impl FnMut(u32) -> bool,
     ) -> Result<(), ReadError> {
         let left = self.pieces.left.as_ref().map(|left| left.iter().map(|(_, key)| *key));
@@ -70,7 +70,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> 
     /// Keeps what an attempt has found, and leaves the other keys. Whether it has found something.
     #[cold]
     fn keep(&mut self, nearest: &NearestScratch<K>) -> bool {
-        let own = |(record, cost): (Option<Neighbour<'_, K>>, Cost)| Found {
+        let own = |(record, cost): (Option<Neighbour<'_, K>>, Cost)| NearestFound {
             record: record.map(|found| (found.key.to_owned(), found.version, found.value.to_vec())),
             cost,
         };
@@ -94,7 +94,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> 
     #[cold]
     fn pass_kept(&mut self, mut take: impl FnMut(Option<Neighbour<'_, K>>, Cost)) {
         for found in self.found.drain(..) {
-            let Found { record, cost } = found.unwrap_or(Found::NOTHING);
+            let NearestFound { record, cost } = found.unwrap_or(NearestFound::NOTHING);
             let neighbour = record.as_ref().map(|(key, version, value)| Neighbour {
                 key: key.borrow(),
                 version: *version,
@@ -112,14 +112,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(crate) fn nearest<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         side: Side,
         keys: impl Iterator<Item = &'k K::Key> + Clone,
         within: Duration,
         mut take: impl FnMut(Option<Neighbour<'_, K>>, Cost),
     ) -> Result<(), ClientError> {
         let pieces = Pieces::new(keys, keys_of_piece(T::IS_MAPPED));
-        let mut sought = Sought { side, pieces, tries: None, found: Vec::new() };
+        let mut sought = NearestGroup { side, pieces, tries: None, found: Vec::new() };
         let mut goes_on = self.patience(within);
         // The clock starts with the first look at it.
         let mut has_time = !sought.pieces.are_several() || goes_on(0);
@@ -158,13 +158,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cfg(feature = "tokio")]
     pub(super) fn nearest_trying<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         (side, keys): (Side, impl Iterator<Item = &'k K::Key> + Clone),
         (within, tries): (Duration, u32),
         take: impl FnOnce(Vec<Option<Option<crate::client::Record<K>>>>),
     ) -> Result<(), ClientError> {
         let pieces = Pieces::new(keys, usize::MAX);
-        let mut sought = Sought { side, pieces, tries: Some(tries), found: Vec::new() };
+        let mut sought = NearestGroup { side, pieces, tries: Some(tries), found: Vec::new() };
         let mut goes_on = self.patience(within);
         let ended =
             self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, got_on| {
@@ -175,12 +175,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let keys = sought.pieces.count();
                 sought.found.resize_with(keys, || None);
                 for found in &mut sought.found {
-                    found.get_or_insert(Found::NOTHING);
+                    found.get_or_insert(NearestFound::NOTHING);
                 }
             }
             ended => ended?,
         }
-        let answer = |found: Found<K>| found.record.map(|(key, _, value)| (key, value));
+        let answer = |found: NearestFound<K>| found.record.map(|(key, _, value)| (key, value));
         take(sought.found.into_iter().map(|found| found.map(answer)).collect());
         Ok(())
     }

@@ -9,7 +9,7 @@ use fpcache::read::{Cost, Neighbour, ScanBack, Side, find_nearest_to};
 
 use super::attempts::drive_as_it_gets_on;
 use super::read::{ClearedAtEnd, Rest};
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
 use crate::session::Buffers;
@@ -22,7 +22,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(crate) fn nearest_to<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         (side, key): (Side, &K::Key),
         within: Duration,
         mut take: impl FnMut(Option<Neighbour<'_, K>>) -> R,
@@ -59,7 +59,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// below it. After an error `rest` says where.
     pub(crate) fn scan_back(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         rest: &mut Rest<Bound<K::Owned>>,
         from: &K::Key,
         within: Duration,

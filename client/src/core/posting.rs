@@ -8,9 +8,9 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
 
-use super::ahead::Ahead;
+use super::ahead::ValuesAhead;
 use super::recover::Retry;
-use super::sending::{Failed, Limits, Sending, Writer, no_reply};
+use super::sending::{Failed, SendLimits, Sending, Writer, no_reply};
 use super::{Connector, Core};
 use crate::error::ClientError;
 
@@ -24,17 +24,17 @@ const PARENTS: &str = "it was posted by the process that this one was forked fro
 pub(crate) struct Lane<K: BuildKeys, T: Connector> {
     pub(super) connection: T::Connection,
     pub(super) writer: Writer,
-    pub(super) flight: Option<Flight<K::Owned>>,
+    pub(super) flight: Option<ChangeInFlight<K::Owned>>,
     pub(super) replies: Vec<WriteReply>,
 }
 
 /// A change under way.
-pub(super) struct Flight<Key> {
+pub(super) struct ChangeInFlight<Key> {
     pub(super) key: Key,
     pub(super) kind: WriteKind,
     /// Goes ahead of the request, however often it is sent.
-    pub(super) ahead: Ahead<'static>,
-    pub(super) limits: Limits,
+    pub(super) ahead: ValuesAhead<'static>,
+    pub(super) limits: SendLimits,
     pub(super) first: Option<First>,
 }
 
@@ -79,7 +79,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         if writer.process != self.process() {
             *writer = self.new_writer()?;
         }
-        let limits = Limits::new(within, &*self.clock);
+        let limits = SendLimits::new(within, &*self.clock);
         let (mut left, mut retry) = (within, Retry::new(within));
         let (ahead, first) = loop {
             let only = std::iter::once(*operation);
@@ -101,7 +101,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         };
         let key = operation.key.to_owned();
         let (kind, ahead) = (operation.kind, ahead.into_owned());
-        *flight = Some(Flight { key, kind, ahead, limits, first: Some(first) });
+        *flight = Some(ChangeInFlight { key, kind, ahead, limits, first: Some(first) });
         Ok(())
     }
 
@@ -110,7 +110,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn settle(&self, lane: &mut Lane<K, T>) -> Result<WriteReply, ClientError> {
         let Lane { connection, writer, flight, replies } = lane;
         // The caller has posted one.
-        let Flight { key, kind, mut ahead, limits, mut first } = flight.take().ok_or_else(no_reply)?;
+        let ChangeInFlight { key, kind, mut ahead, limits, mut first } =
+            flight.take().ok_or_else(no_reply)?;
         if writer.process != self.process() {
             // Its identity is the parent's, who may be waiting for the same reply.
             return Err(ClientError::OutcomeUnknown { why: PARENTS.to_owned() });
@@ -174,9 +175,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     fn send_along(
         connection: &T::Connection,
         writer: &mut Writer,
-        ahead: &Ahead<'_>,
+        ahead: &ValuesAhead<'_>,
         sent_before: bool,
-        limits: Limits,
+        limits: SendLimits,
         clock: &dyn Clock,
     ) -> Result<Posted, Sending> {
         writer.send_ahead::<K>(ahead, connection, limits, clock)?;

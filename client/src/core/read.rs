@@ -12,7 +12,7 @@ use fpcache::table::Table;
 
 use super::attempts::drive_as_it_gets_on;
 use super::recover::Retry;
-use super::{Connector, Core, EndpointOf, Held};
+use super::{Connector, Core, EndpointOf, HeldContext};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
 use crate::session::{Buffers, ReaderContext};
@@ -22,7 +22,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline(always)]
     pub(crate) fn look_up_word<'h>(
         &self,
-        held: &'h mut Held<K, T>,
+        held: &'h mut HeldContext<K, T>,
         key: &K::Key,
     ) -> Option<(WordAnswer, &'h RecordShape)> {
         let context = held.as_mut().filter(|context| self.is_current(context))?;
@@ -36,7 +36,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline(never)]
     pub(crate) fn look_up<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         key: &K::Key,
         within: Duration,
         take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
@@ -53,7 +53,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Whether a key is there.
     pub(crate) fn contains(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         key: &K::Key,
         within: Duration,
     ) -> Result<bool, ClientError> {
@@ -73,10 +73,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline(always)]
     pub(super) fn read_or_ask<W, R>(
         &self,
-        (held, within): (&mut Held<K, T>, Duration),
+        (held, within): (&mut HeldContext<K, T>, Duration),
         mut what: W,
         mut read: impl FnMut(&mut W, &mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
-        mut ask: impl FnMut(&mut W, &mut Held<K, T>, &mut Retry) -> Result<R, ClientError>,
+        mut ask: impl FnMut(&mut W, &mut HeldContext<K, T>, &mut Retry) -> Result<R, ClientError>,
         absent: impl FnOnce(W) -> R,
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
@@ -100,7 +100,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// after them. After an error `rest` says from where.
     pub(crate) fn scan(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         rest: &mut Rest<K::Owned>,
         (end, wanted): (Option<&K::Key>, Wanted),
         within: Duration,
@@ -134,7 +134,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cfg(feature = "tokio")]
     pub(crate) fn count_part(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         (start, end): (&K::Key, Option<&K::Key>),
         within: Duration,
     ) -> Result<(u64, Option<K::Owned>), ClientError> {

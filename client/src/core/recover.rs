@@ -15,7 +15,7 @@ use fpcache_fabric::{
     Clock, Connection, Deadline, Endpoint, ErrorKind as FabricErrorKind, FabricError, RemoteAddr,
 };
 
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
 use crate::kind::read_kind;
 
@@ -27,26 +27,26 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_mi
 /// How one attempt failed, and the number of the table it was made with. Boxed: it must not burden
 /// the answers.
 pub(super) struct Failure {
-    pub(super) error: Attempt,
+    pub(super) error: AttemptError,
     pub(super) number: u64,
 }
 
 impl Failure {
     #[cold]
-    pub(super) fn boxed(error: Attempt, number: u64) -> Box<Self> {
+    pub(super) fn boxed(error: AttemptError, number: u64) -> Box<Self> {
         Box::new(Self { error, number })
     }
 }
 
 /// What an attempt failed in.
-pub(super) enum Attempt {
+pub(super) enum AttemptError {
     Open(OpenError),
     Read(ReadError),
 }
 
 /// What can be done after an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Another attempt.
     Again,
     /// Another attempt, but the directory is as new as it gets, and still out of date.
@@ -77,8 +77,8 @@ impl Retry {
     }
 
     /// Whether it is time to have the memory node's processor look the keys up.
-    pub(super) fn has_had_enough(&self, next: Next) -> bool {
-        next == Next::NoNewer || self.stale > REFRESHES
+    pub(super) fn has_had_enough(&self, next: NextStep) -> bool {
+        next == NextStep::NoNewer || self.stale > REFRESHES
     }
 
     /// When the call must end; the first look starts the clock.
@@ -123,25 +123,25 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn recover(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         failure: Failure,
         retry: &mut Retry,
-    ) -> Result<Next, ClientError> {
+    ) -> Result<NextStep, ClientError> {
         let error = match failure.error {
-            Attempt::Read(error) => error,
-            Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
+            AttemptError::Read(error) => error,
+            AttemptError::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
             // The next attempt opens it.
-            Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
+            AttemptError::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
             // This connection is about to be closed: reconnecting shows what is there.
-            Attempt::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
-            Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Acquire) => {
+            AttemptError::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
+            AttemptError::Open(OpenError::Empty) if self.has_opened.load(Ordering::Acquire) => {
                 // It may have got its first parameters since the attempt looked: another one knows.
                 if std::mem::replace(&mut retry.has_found_none, true) {
                     return Err(ClientError::Emptied);
                 }
                 ReadError::Contended { attempts: 1 }
             }
-            Attempt::Open(error) => self.explained(error, retry)?,
+            AttemptError::Open(error) => self.explained(error, retry)?,
         };
         self.tally.retries.add(1);
         let deadline = retry.deadline(&*self.clock);
@@ -166,7 +166,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             ReadError::Corrupt(_) if self.was_dropped(retry) => retry.pause(&*self.clock),
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
-        Ok(Next::Again)
+        Ok(NextStep::Again)
     }
 
     /// What a table that could not be opened is an error of: its keys may be of another kind than
@@ -188,11 +188,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// none.
     fn catch_up(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         seen: u64,
         deadline: Deadline,
         retry: &mut Retry,
-    ) -> Result<Next, ClientError> {
+    ) -> Result<NextStep, ClientError> {
         retry.stale += 1;
         if retry.stale > 1 {
             retry.pause(&*self.clock);
@@ -203,15 +203,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 // The old table is useless now, and fetching the new one may need its memory.
                 *held = None;
                 self.renew(seen, deadline)?;
-                Ok(Next::Again)
+                Ok(NextStep::Again)
             }
             Err(OpenError::Fabric(e)) if e.kind() == FabricErrorKind::Reconnect => {
                 *held = None;
                 self.reconnect(seen, deadline)?;
-                Ok(Next::Again)
+                Ok(NextStep::Again)
             }
-            Err(OpenError::Moving { .. }) => Ok(Next::Again),
-            Err(_) if self.was_dropped(retry) => Ok(Next::Again),
+            Err(OpenError::Moving { .. }) => Ok(NextStep::Again),
+            Err(_) if self.was_dropped(retry) => Ok(NextStep::Again),
             Err(error) => Err(error.into()),
         }
     }
@@ -253,7 +253,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn get_over(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         error: ClientError,
         retry: &mut Retry,
     ) -> Result<(), ClientError> {
@@ -275,14 +275,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Brings the table with the number `seen` up to date, unless another thread has done so;
     /// `None` if it must be fetched anew.
-    fn refresh(&self, held: &mut Held<K, T>, seen: u64, left: Duration) -> Result<Option<Next>, OpenError> {
+    fn refresh(
+        &self,
+        held: &mut HeldContext<K, T>,
+        seen: u64,
+        left: Duration,
+    ) -> Result<Option<NextStep>, OpenError> {
         let session = Arc::clone(&*self.session());
         // One thread at a time: the others find a newer table when they come in.
         let (_opening, left) = session.opening(left, &*self.clock)?;
         if self.number() != seen {
-            return Ok(Some(Next::Again));
+            return Ok(Some(NextStep::Again));
         }
-        let Some(table) = session.fetched() else { return Ok(Some(Next::Again)) };
+        let Some(table) = session.fetched() else { return Ok(Some(NextStep::Again)) };
         let refreshed = match held {
             Some(context) => {
                 context.buffers.endpoint.set_patience(left);
@@ -297,13 +302,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         match refreshed? {
             // A reader that sees a replaced segment finds the change in the log, but pages are as
             // of the last checkpoint.
-            Refresh::Current if table.view().models().paged().is_some() => Ok(Some(Next::NoNewer)),
-            Refresh::Current => Ok(Some(Next::Again)),
+            Refresh::Current if table.view().models().paged().is_some() => Ok(Some(NextStep::NoNewer)),
+            Refresh::Current => Ok(Some(NextStep::Again)),
             Refresh::Lost => Ok(None),
             Refresh::Newer(table) => {
                 self.tally.refreshes.add(1);
                 self.publish(seen, &session, Arc::new(table));
-                Ok(Some(Next::Again))
+                Ok(Some(NextStep::Again))
             }
         }
     }

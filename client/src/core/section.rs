@@ -10,7 +10,7 @@ use fpcache::table::Table;
 use fpcache_fabric::Batch;
 
 use super::read::{scan_of, uncovered};
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::client::Record;
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -26,13 +26,13 @@ pub(crate) struct Section<K: BuildKeys> {
 }
 
 /// What was read of a section.
-pub(crate) struct Part<K: BuildKeys> {
+pub(crate) struct SectionRead<K: BuildKeys> {
     pub(crate) records: Vec<Record<K>>,
     /// What is left of its span; `None` if nothing is.
     pub(crate) rest: Option<Span<K>>,
 }
 
-impl<K: BuildKeys> Default for Part<K> {
+impl<K: BuildKeys> Default for SectionRead<K> {
     fn default() -> Self {
         Self { records: Vec::new(), rest: None }
     }
@@ -70,7 +70,7 @@ impl<K: BuildKeys> Section<K> {
 
 impl<K: BuildKeys> SectionScan<'_, K> {
     /// What it has found, and what is left: it may have stopped to have it taken.
-    pub(crate) fn part(&self) -> Part<K> {
+    pub(crate) fn part(&self) -> SectionRead<K> {
         fn own<'r, K: BuildKeys>(records: impl Iterator<Item = (&'r K::Key, &'r [u8])>) -> Vec<Record<K>> {
             records.map(|(key, value)| (key.to_owned(), value.to_vec())).collect()
         }
@@ -78,7 +78,7 @@ impl<K: BuildKeys> SectionScan<'_, K> {
         match &self.scan {
             Directed::Up(scan) => {
                 let rest = |start| Span { start, end: span.end.clone() };
-                Part { records: own::<K>(scan.records()), rest: uncovered(scan, *limit).map(rest) }
+                SectionRead { records: own::<K>(scan.records()), rest: uncovered(scan, *limit).map(rest) }
             }
             Directed::Down(scan) => {
                 let records = own::<K>(scan.records());
@@ -87,7 +87,7 @@ impl<K: BuildKeys> SectionScan<'_, K> {
                     Some((last, _)) if records.len() == *limit => Some(rest(Some(last.clone()))),
                     _ => scan.uncovered().map(|to| rest(Span::<K>::end_after(to))),
                 };
-                Part { records, rest }
+                SectionRead { records, rest }
             }
         }
     }
@@ -114,10 +114,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// has no parameters yet.
     pub(crate) fn scan_section(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         section: &Section<K>,
         within: Duration,
-    ) -> Result<Part<K>, ClientError> {
+    ) -> Result<SectionRead<K>, ClientError> {
         let mut goes_on = self.patience(within);
         let scanned = self.with_table(held, within, |buffers, table| {
             let mut scan = section.scan(table, &mut buffers.scan);
@@ -126,6 +126,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             buffers.scan.clear();
             Ok(part)
         });
-        or_of_empty(scanned, Part::default())
+        or_of_empty(scanned, SectionRead::default())
     }
 }

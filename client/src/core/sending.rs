@@ -57,12 +57,12 @@ impl Writer {
 
 /// Until when a request may be sent again, and how long each sending of it may wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct SendLimits {
     pub(super) within: Duration,
     pub(super) deadline: Deadline,
 }
 
-impl Limits {
+impl SendLimits {
     pub(super) fn new(within: Duration, clock: &dyn Clock) -> Self {
         Self { within, deadline: Deadline::after_on(clock, within) }
     }

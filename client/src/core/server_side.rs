@@ -13,7 +13,7 @@ use fpcache_fabric::{Connection, Deadline, FabricError};
 use super::fits::check_key;
 use super::recover::Retry;
 use super::sending::send_for;
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
 
 /// Bytes of a reply beside the values, per key and in all.
@@ -34,7 +34,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn look_up_server_side<R>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         key: &K::Key,
         retry: &mut Retry,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
@@ -49,7 +49,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn contains_server_side(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         key: &K::Key,
         retry: &mut Retry,
     ) -> Result<bool, ClientError> {
@@ -74,7 +74,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn lookup_server_side<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         keys: impl Iterator<Item = &'k K::Key> + Clone,
         retry: &mut Retry,
         mut take: impl FnMut(Option<u32>, &[u8], u32),
@@ -89,7 +89,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Asks for one key.
-    fn ask_one(&self, held: &mut Held<K, T>, key: &K::Key, retry: &mut Retry) -> Result<Answer, ClientError> {
+    fn ask_one(
+        &self,
+        held: &mut HeldContext<K, T>,
+        key: &K::Key,
+        retry: &mut Retry,
+    ) -> Result<NodeLookup, ClientError> {
         let mut answer = None;
         self.ask_server(held, std::iter::once(key), retry, |given| answer = Some(given))?;
         answer.ok_or_else(|| cut_short().into())
@@ -100,9 +105,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// again.
     fn whole(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         key: &K::Key,
-        mut answer: Answer,
+        mut answer: NodeLookup,
         retry: &mut Retry,
     ) -> Result<(Option<u32>, Vec<u8>, u32), ClientError> {
         let mut attempts = 0;
@@ -134,10 +139,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Requests keys, as many at once as fit request and reply, and passes on the answer for each.
     fn ask_server<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         keys: impl Iterator<Item = &'k K::Key>,
         retry: &mut Retry,
-        mut take: impl FnMut(Answer),
+        mut take: impl FnMut(NodeLookup),
     ) -> Result<(), ClientError> {
         // The clock of the call begins here, if no attempt has failed before.
         retry.deadline(&*self.clock);
@@ -155,7 +160,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         while let Some(next) = keys.peek() {
             if !is_possible(next) {
                 keys.next();
-                take(Answer { version: None, value: Ok(Vec::new()) });
+                take(NodeLookup { version: None, value: Ok(Vec::new()) });
                 continue;
             }
             encoded.clear();
@@ -208,14 +213,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 }
 
 /// What the memory node says of a key: the version of its record, and the value, or where it lies.
-struct Answer {
+struct NodeLookup {
     version: Option<u32>,
     value: Result<Vec<u8>, ValueExtent>,
 }
 
 /// Takes the answer for one key: status, length, token, value or its place; returns what lies
 /// after.
-fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Answer)) -> Option<&'a [u8]> {
+fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(NodeLookup)) -> Option<&'a [u8]> {
     let (head, rest) = bytes.split_first_chunk::<{ REPLY_HEADS.0 }>()?;
     let bytes = u32::from_le_bytes(*head[4..].first_chunk()?);
     let version = RecordToken::from_bits(u64::from_le_bytes(*head.last_chunk()?)).version();
@@ -234,7 +239,7 @@ fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Answer)) -> Option<&'a
         ABSENT => (None, Ok(Vec::new()), rest),
         _ => return None,
     };
-    take(Answer { version, value });
+    take(NodeLookup { version, value });
     Some(after)
 }
 

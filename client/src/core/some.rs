@@ -6,7 +6,7 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{LookupScratch, Side, Wanted};
 
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::client::Record;
 use crate::error::ClientError;
 
@@ -19,7 +19,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// [`LookupScratch::answered`].
     pub(crate) fn lookup_some<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         group: (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
         within: Duration,
         take: impl FnMut(&LookupScratch<K>),
@@ -31,7 +31,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// none.
     pub(crate) fn nearest_some<'k>(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         side: Side,
         keys: impl Iterator<Item = &'k K::Key> + Clone,
         within: Duration,

@@ -313,7 +313,7 @@ fn a_thread_that_ended_keeps_no_table() {
 #[test]
 fn a_reader_keeps_its_table_until_its_next_call_or_its_end_and_never_two() {
     let setup = Setup::new();
-    let look_up = |held: &mut Held<U64Keys, Node>| {
+    let look_up = |held: &mut HeldContext<U64Keys, Node>| {
         setup.core.look_up(held, &7, PATIENCE, |_, value| value.is_some()).expect("an answer")
     };
     let (mut held, mut other) = (None, None);

@@ -14,14 +14,14 @@ use fpcache::table::Table;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::{Connection, Deadline, Endpoint, FabricError, RemoteAddr};
 
-use super::ahead::Ahead;
+use super::ahead::ValuesAhead;
 use super::creating::is_of_another_attempt;
 use super::fits::{misfit, sent};
 use super::recover::Retry;
 use super::sending::{
-    Failed, Limits, OTHER_TABLE, Sending, Writer, is_passing, no_reply, of_its_table, send_for, unknown,
+    Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, send_for, unknown,
 };
-use super::{Connector, Core, Held};
+use super::{Connector, Core, HeldContext};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
 
@@ -60,7 +60,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<usize, ClientError> {
-        let limits = Limits::new(within, &*self.clock);
+        let limits = SendLimits::new(within, &*self.clock);
         let (mut left, mut retry) = (within, Retry::new(within));
         loop {
             let ahead = self.fill_for(writer, operations.clone(), is_first, left, (limits, &mut retry))?;
@@ -85,13 +85,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<(), ClientError> {
         let mut writer = self.writer()?;
         writer.meant = None;
-        let (limits, mut retry) = (Limits::new(within, &*self.clock), Retry::new(within));
+        let (limits, mut retry) = (SendLimits::new(within, &*self.clock), Retry::new(within));
         self.fill_for(&mut writer, operations, true, within, (limits, &mut retry)).map(drop)
     }
 
     /// Lets threads and lanes learn that there is another table, before a request for it is put
     /// together.
-    pub(super) fn before_refilling(&self, limits: Limits, retry: &mut Retry) -> Result<(), ClientError> {
+    pub(super) fn before_refilling(&self, limits: SendLimits, retry: &mut Retry) -> Result<(), ClientError> {
         if limits.deadline.has_passed(self.clock.now()) {
             let waiting_for = "a connection to the recreated table";
             return Err(FabricError::DeadlinePassed { waiting_for }.into());
@@ -126,7 +126,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// As [`shape`](Self::shape), by a reader.
     pub(crate) fn shape_by(
         &self,
-        held: &mut Held<K, T>,
+        held: &mut HeldContext<K, T>,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
         self.with_table(held, within, |_, table| Ok(table.view().geometry().shape))
@@ -150,8 +150,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
         is_first: bool,
         mut left: Duration,
-        (limits, retry): (Limits, &mut Retry),
-    ) -> Result<Ahead<'v>, ClientError> {
+        (limits, retry): (SendLimits, &mut Retry),
+    ) -> Result<ValuesAhead<'v>, ClientError> {
         loop {
             match self.fill(writer, operations.clone(), is_first, left) {
                 Err(error) if error.is_misfit() && self.was_dropped(retry) => {
@@ -171,7 +171,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
         is_first: bool,
         within: Duration,
-    ) -> Result<Ahead<'v>, ClientError> {
+    ) -> Result<ValuesAhead<'v>, ClientError> {
         let (most, max_request) = {
             let session = self.session();
             let most = session.connection.max_reply().saturating_sub(8) / WriteReply::BYTES;
@@ -192,7 +192,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             if is_first {
                 fits(shape)?;
             }
-            let (batch, mut ahead) = (&mut writer.batch, Ahead::default());
+            let (batch, mut ahead) = (&mut writer.batch, ValuesAhead::default());
             batch.clear();
             for operation in operations.clone() {
                 let value = sent::<K>(&operation, shape, max_request);
@@ -288,7 +288,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(super) fn refill(
         &self,
         writer: &mut Writer,
-        ahead: &mut Ahead<'static>,
+        ahead: &mut ValuesAhead<'static>,
         within: Duration,
     ) -> Result<(), ClientError> {
         let batch = std::mem::take(&mut writer.batch);
@@ -308,8 +308,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     fn send(
         &self,
         writer: &mut Writer,
-        ahead: &Ahead<'_>,
-        limits: Limits,
+        ahead: &ValuesAhead<'_>,
+        limits: SendLimits,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), Failed> {
         writer.next_request();
@@ -330,7 +330,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(super) fn see_through(
         &self,
         writer: &mut Writer,
-        limits: Limits,
+        limits: SendLimits,
         replies: &mut Vec<WriteReply>,
         mut attempt: impl FnMut(&mut Writer, bool) -> Result<(), Sending>,
     ) -> Result<(), Failed> {

@@ -17,7 +17,7 @@ use crate::lanes::{OpenLane, WriteLane};
 /// first needed. Writes of one key go to one memory node, so that their order is that lane's.
 pub(crate) struct PoolLane<K: BuildKeys> {
     pool: Arc<Pool<K>>,
-    ways: Vec<Way<K>>,
+    ways: Vec<RangeLane<K>>,
     /// Along which of them the change under way was sent.
     used: Option<usize>,
     /// The number of the one along which the last change was sent.
@@ -27,7 +27,7 @@ pub(crate) struct PoolLane<K: BuildKeys> {
 }
 
 /// A lane to the memory node of one range.
-struct Way<K: BuildKeys> {
+struct RangeLane<K: BuildKeys> {
     /// Its number, which no other way of the lane has.
     number: usize,
     table: TableName,
@@ -65,7 +65,7 @@ impl<K: BuildKeys> WriteLane<K> for PoolLane<K> {
                     // Those to tables that were dropped are of no use any more.
                     ways.retain(|way| ranges.has(&way.table));
                     *opened += 1;
-                    ways.push(Way { number: *opened, table, url: ranges.url(index), lane });
+                    ways.push(RangeLane { number: *opened, table, url: ranges.url(index), lane });
                     ways.len() - 1
                 }
             };
@@ -77,12 +77,12 @@ impl<K: BuildKeys> WriteLane<K> for PoolLane<K> {
 
     fn settle(&mut self) -> Result<WriteReply, ClientError> {
         let way = self.used.take().ok_or_else(no_reply)?;
-        let Way { url, lane, .. } = &mut self.ways[way];
+        let RangeLane { url, lane, .. } = &mut self.ways[way];
         lane.settle().map_err(|error| error.at(url))
     }
 
     fn settle_if_answered(&mut self) -> Option<Result<WriteReply, ClientError>> {
-        let Way { url, lane, .. } = &mut self.ways[self.used?];
+        let RangeLane { url, lane, .. } = &mut self.ways[self.used?];
         let answered = lane.settle_if_answered()?;
         self.used = None;
         Some(answered.map_err(|error| error.at(url)))

@@ -24,7 +24,7 @@ const MOST_ASKED: usize = 4 * MAX_NODES;
 const MADE: u32 = 1;
 
 /// Asks memory nodes, each by its URL.
-pub(crate) trait Ask {
+pub(crate) trait NodeRequests {
     /// The map that a memory node publishes of the table.
     fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError>;
 
@@ -37,7 +37,7 @@ pub(crate) trait Ask {
 }
 
 /// Maps that were found, each with the memory node that has it.
-pub(crate) type Found = Vec<(String, RangeMap)>;
+pub(crate) type NodeMaps = Vec<(String, RangeMap)>;
 
 /// A table that was begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ enum Step {
 
 /// The maps of these memory nodes, and of all that those maps name. Maps that lead on and on are an
 /// error.
-pub(crate) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientError> {
+pub(crate) fn survey(ask: &impl NodeRequests, nodes: &[String]) -> Result<NodeMaps, ClientError> {
     let (mut asked, mut found, mut next) = (nodes.to_vec(), Vec::new(), 0);
     while let Some(node) = asked.get(next).cloned() {
         next += 1;
@@ -80,7 +80,7 @@ pub(crate) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientEr
 /// memory nodes. What was left half made or half dropped is cleared away; a table that is whole
 /// never is. What a failed attempt has made is taken back.
 pub(crate) fn begin(
-    ask: &impl Ask,
+    ask: &impl NodeRequests,
     nodes: &[String],
     with: impl Fn(u64) -> Result<RangeMap, MapError>,
     creation: u64,
@@ -107,7 +107,7 @@ struct Beginning<'a, A> {
     hidden: Option<ClientError>,
 }
 
-impl<A: Ask> Beginning<'_, A> {
+impl<A: NodeRequests> Beginning<'_, A> {
     fn run(&mut self, with: impl Fn(u64) -> Result<RangeMap, MapError>) -> Result<Begun, ClientError> {
         let (ask, mine) = (self.ask, self.mine);
         for _ in 0..LOOKS {
@@ -135,7 +135,7 @@ impl<A: Ask> Beginning<'_, A> {
     }
 
     /// Clears away what was left of other tables of the name.
-    fn clear_others(&self, groups: &[RangeMap], found: &Found) -> Result<Step, ClientError> {
+    fn clear_others(&self, groups: &[RangeMap], found: &NodeMaps) -> Result<Step, ClientError> {
         for left in groups.iter().filter(|left| left.creation != self.mine.creation) {
             // Of two concurrent attempts one continues.
             if self.tried && left.creation > self.mine.creation && is_at_first(found, left) {
@@ -181,7 +181,7 @@ impl<A: Ask> Beginning<'_, A> {
 
 /// Makes a table whole of which all ranges were made. It is there once its first range says so,
 /// whatever becomes of this call.
-pub(crate) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError> {
+pub(crate) fn finish(ask: &impl NodeRequests, made: &RangeMap) -> Result<(), ClientError> {
     let prepared = made.next(MapState::Making)?;
     for map in [&prepared, &prepared.next(MapState::Whole)?] {
         for range in &map.ranges {
@@ -204,7 +204,11 @@ pub(crate) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError>
 
 /// Tells the remaining ranges of a whole table that it is whole, if its creator did not get that
 /// far.
-pub(crate) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Result<(), ClientError> {
+pub(crate) fn complete(
+    ask: &impl NodeRequests,
+    whole: &RangeMap,
+    found: &NodeMaps,
+) -> Result<(), ClientError> {
     for range in &whole.ranges {
         // Not by what the memory node has of another table of the name.
         let has_it = |(node, map): &(String, RangeMap)| {
@@ -226,7 +230,7 @@ pub(crate) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Resul
 
 /// Takes back what a failed attempt has made, as far as its memory nodes can be reached. No client
 /// has been told to take it for whole.
-pub(crate) fn undo(ask: &impl Ask, made: &RangeMap) {
+pub(crate) fn undo(ask: &impl NodeRequests, made: &RangeMap) {
     let Ok(dropping) = made.next(MapState::Dropping) else { return };
     for range in &made.ranges {
         // Each may be given up by itself: its maker makes none of them whole any more.
@@ -241,7 +245,7 @@ pub(crate) fn undo(ask: &impl Ask, made: &RangeMap) {
 
 /// Drops a table: all that exists of it, and all that is half created or half dropped under its
 /// name. `nodes` are all of its memory nodes.
-pub(crate) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientError> {
+pub(crate) fn drop_all(ask: &impl NodeRequests, nodes: &[String]) -> Result<(), ClientError> {
     'look: for _ in 0..LOOKS {
         let found = survey(ask, nodes)?;
         let groups = groups_of(&found)?;
@@ -262,7 +266,12 @@ pub(crate) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientErr
 
 /// Drops all there is of a table by its newest map: first it is decided, then the ranges go, and
 /// the first one last. Unless that `is_meant`, a table that is whole, or may have been, stays.
-fn clear(ask: &impl Ask, map: &RangeMap, found: &Found, is_meant: bool) -> Result<Step, ClientError> {
+fn clear(
+    ask: &impl NodeRequests,
+    map: &RangeMap,
+    found: &NodeMaps,
+    is_meant: bool,
+) -> Result<Step, ClientError> {
     let Some(first) = map.ranges.first() else { return Ok(Step::Done) };
     // Where one was given up by itself another may have gone on to the same version.
     let has_gone_on = |(_, other): &(String, RangeMap)| {
@@ -310,7 +319,7 @@ fn clear(ask: &impl Ask, map: &RangeMap, found: &Found, is_meant: bool) -> Resul
 }
 
 /// The newest map of each table among these.
-fn groups_of(found: &Found) -> Result<Vec<RangeMap>, ClientError> {
+fn groups_of(found: &NodeMaps) -> Result<Vec<RangeMap>, ClientError> {
     let mut groups: Vec<RangeMap> = Vec::new();
     for (_, map) in found {
         if !groups.iter().any(|group| group.creation == map.creation) {
@@ -321,14 +330,14 @@ fn groups_of(found: &Found) -> Result<Vec<RangeMap>, ClientError> {
 }
 
 /// Whether the first range of a table that is being made is there as it was made.
-fn is_at_first(found: &Found, map: &RangeMap) -> bool {
+fn is_at_first(found: &NodeMaps, map: &RangeMap) -> bool {
     let first = map.ranges.first().map(|range| range.node.as_str());
     found.iter().any(|(node, other)| {
         Some(node.as_str()) == first && other.creation == map.creation && other.state == MapState::Making
     })
 }
 
-fn node_of<'f>(found: &'f Found, map: &RangeMap) -> &'f str {
+fn node_of<'f>(found: &'f NodeMaps, map: &RangeMap) -> &'f str {
     found.iter().find(|(_, other)| other == map).map_or("", |(node, _)| node.as_str())
 }
 
@@ -348,7 +357,7 @@ fn is_gone_or_later(error: &ClientError) -> bool {
 /// The error when a memory node does not have the range of a table that was whole, or was about to
 /// be: it has lost it if the first range says that the table is whole, and else others have dropped
 /// it. Of the first range the others say it: dropping a table tells them all before that one goes.
-fn missing(ask: &impl Ask, map: &RangeMap, node: &str, error: ClientError) -> ClientError {
+fn missing(ask: &impl NodeRequests, map: &RangeMap, node: &str, error: ClientError) -> ClientError {
     let is_whole = |asked: &str| {
         let told = ask.map(asked).ok().flatten();
         told.is_some_and(|told| told.creation == map.creation && told.state == MapState::Whole)
@@ -365,7 +374,7 @@ fn missing(ask: &impl Ask, map: &RangeMap, node: &str, error: ClientError) -> Cl
 
 /// The error of an attempt that could not go on with a table that it was making: that another
 /// client was faster, if that one has cleared the ranges away. It tells the first one before all.
-pub(crate) fn or_overtaken(ask: &impl Ask, made: &RangeMap, error: ClientError) -> ClientError {
+pub(crate) fn or_overtaken(ask: &impl NodeRequests, made: &RangeMap, error: ClientError) -> ClientError {
     let Some(first) = made.ranges.first() else { return error };
     let is_not_there = |told: &RangeMap| told.creation != made.creation || told.state != MapState::Making;
     match ask.map(&first.node) {

@@ -19,7 +19,7 @@ enum Asked<'r> {
     Drop,
 }
 
-impl<F: Fn(&str, &Asked<'_>) -> Result<(), ClientError>> Ask for Heard<'_, F> {
+impl<F: Fn(&str, &Asked<'_>) -> Result<(), ClientError>> NodeRequests for Heard<'_, F> {
     fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
         (self.hear)(node, &Asked::Map)?;
         self.actor.map(node)
@@ -59,7 +59,7 @@ fn an_attempt_that_fails_while_it_looks_at_the_maps_anew_leaves_no_range() {
 #[test]
 fn maps_that_name_more_and_more_memory_nodes_are_an_error() {
     struct Endless(Cell<usize>);
-    impl Ask for Endless {
+    impl NodeRequests for Endless {
         fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
             let next = self.0.replace(self.0.get() + 1);
             Ok(Some(map_over(&[node.to_owned(), format!("tcp://n:{}", 1 + next)], next as u64)?))

@@ -47,18 +47,18 @@ use fpcache_fabric::tcp::Token;
 use thread_local::ThreadLocal;
 
 use crate::config::ClientConfig;
-use crate::direct::{Direct, Place, with_direct};
+use crate::direct::{ReaderCore, SharedCore, with_direct};
 use crate::error::ClientError;
-use crate::leave::{Leave, here};
-use crate::turn::Turn;
+use crate::leave::{ThreadRelease, here};
+use crate::turn::TimedLock;
 use crate::url::Url;
 use followed::follow;
 use maps::{Answered, Chosen, choose, fetch_all};
-use range::Range;
+use range::PoolRange;
 pub(crate) use range::Ranges;
 #[cfg(feature = "tokio")]
 pub(crate) use tries::is_much_more;
-use tries::{ENOUGH_FOR_A_MAP, Fruitless, Tries};
+use tries::{ENOUGH_FOR_A_MAP, FailedMapSearch, Tries};
 
 /// What all handles of a client of a table over several memory nodes share.
 pub(crate) struct Pool<K: BuildKeys> {
@@ -70,9 +70,9 @@ pub(crate) struct Pool<K: BuildKeys> {
     /// The number of the map in use: those who hold another one notice by it.
     number: CachePadded<AtomicU64>,
     /// One thread at a time fetches maps.
-    renewing: Turn,
+    renewing: TimedLock,
     /// The last time that there was no newer map.
-    fruitless: Mutex<Option<Fruitless>>,
+    fruitless: Mutex<Option<FailedMapSearch>>,
     threads: ThreadLocal<RefCell<PoolHeld<K>>>,
     me: Weak<Self>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Pool<K: BuildKeys> {
 pub(crate) struct PoolHeld<K: BuildKeys> {
     ranges: Option<Arc<Ranges<K>>>,
     /// Of each range the reader's place, once it has one.
-    held: Vec<Option<Place<K>>>,
+    held: Vec<Option<ReaderCore<K>>>,
     /// Of a group of keys the ranges that they are of.
     assigned: Vec<u16>,
     /// Of each range the answers for its part of a group, and those of all in the order of the
@@ -163,7 +163,7 @@ impl<K: BuildKeys> Pool<K> {
             matcher: Matcher::detect(),
             current: Mutex::new(ranges),
             number: CachePadded::new(AtomicU64::new(0)),
-            renewing: Turn::default(),
+            renewing: TimedLock::default(),
             fruitless: Mutex::new(None),
             threads: ThreadLocal::new(),
             me: Weak::clone(me),
@@ -234,7 +234,7 @@ impl<K: BuildKeys> Pool<K> {
     fn each<R>(
         &self,
         within: Duration,
-        mut of: impl FnMut(&Range<K>, &Direct<K>, Duration) -> Result<R, ClientError>,
+        mut of: impl FnMut(&PoolRange<K>, &SharedCore<K>, Duration) -> Result<R, ClientError>,
     ) -> Result<Vec<R>, ClientError> {
         let mut tries = Tries::begun(within);
         loop {
@@ -259,7 +259,7 @@ impl<K: BuildKeys> Pool<K> {
     pub(crate) fn connected(
         &self,
         within: Duration,
-    ) -> Result<Vec<(Option<K::Owned>, String, Direct<K>)>, ClientError> {
+    ) -> Result<Vec<(Option<K::Owned>, String, SharedCore<K>)>, ClientError> {
         self.each(within, |range, core, _| Ok((range.end.clone(), range.url.to_string(), core.clone())))
     }
 
@@ -335,7 +335,7 @@ impl<K: BuildKeys> Pool<K> {
     }
 }
 
-impl<K: BuildKeys> Leave for Pool<K> {
+impl<K: BuildKeys> ThreadRelease for Pool<K> {
     fn leave(&self) {
         if let Some(held) = self.threads.get() {
             held.take();

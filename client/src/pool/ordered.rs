@@ -16,7 +16,7 @@ use crate::direct::with_direct;
 use crate::error::ClientError;
 
 /// The record that was found, if there is one, with its version, and what it cost to find.
-type Nearest<K> = (Option<(u32, Record<K>)>, Cost);
+type RangeNearest<K> = (Option<(u32, Record<K>)>, Cost);
 
 impl<K: BuildKeys> Pool<K> {
     /// Finds the record nearest to a key, and passes it to `take`: in the key's range, or in the
@@ -74,7 +74,7 @@ impl<K: BuildKeys> Pool<K> {
         let (mut tries, mut has_asked) = (Tries::begun(within), false);
         'with_map: loop {
             let ranges = self.follow(held);
-            let mut nearest: Vec<Nearest<K>> = keys.iter().map(|_| (None, Cost::default())).collect();
+            let mut nearest: Vec<RangeNearest<K>> = keys.iter().map(|_| (None, Cost::default())).collect();
             let own = ranges.divide(keys.iter().copied().enumerate());
             // Which keys have found nothing in the ranges from their own on.
             let mut beyond: Vec<usize> = Vec::new();
@@ -90,7 +90,7 @@ impl<K: BuildKeys> Pool<K> {
                 }
                 has_asked = true;
                 let asked = own.iter().map(|at| keys[*at]).chain((!beyond.is_empty()).then_some(edge));
-                let mut found: Vec<Nearest<K>> = Vec::new();
+                let mut found: Vec<RangeNearest<K>> = Vec::new();
                 let keep = |neighbour: Option<Neighbour<'_, K>>, cost| {
                     let own = |at: Neighbour<'_, K>| (at.version, (at.key.to_owned(), at.value.to_vec()));
                     found.push((neighbour.map(own), cost));

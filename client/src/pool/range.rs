@@ -14,28 +14,28 @@ use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use crate::access::token_for;
 use crate::config::ClientConfig;
-use crate::direct::{Direct, Place};
+use crate::direct::{ReaderCore, SharedCore};
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::node::Node;
 use crate::remote::RemoteNode;
 #[cfg(feature = "tokio")]
 use crate::span::Span;
-use crate::turn::Turn;
+use crate::turn::TimedLock;
 use crate::url::Url;
 
 use super::followed::follow;
 use super::tries::Tries;
 
 /// A range.
-pub(crate) struct Range<K: BuildKeys> {
+pub(crate) struct PoolRange<K: BuildKeys> {
     pub(super) start: K::Owned,
     pub(super) end: Option<K::Owned>,
     pub(super) url: Url,
     /// The name of its table, which is never given to other keys.
     pub(super) table: TableName,
-    core: OnceLock<Direct<K>>,
-    connecting: Turn,
+    core: OnceLock<SharedCore<K>>,
+    connecting: TimedLock,
 }
 
 /// The ranges of a map.
@@ -44,7 +44,7 @@ pub(crate) struct Ranges<K: BuildKeys> {
     pub(super) number: u64,
     pub(super) map: RangeMap,
     /// In the order of keys: all keys are theirs.
-    pub(super) ranges: Vec<Arc<Range<K>>>,
+    pub(super) ranges: Vec<Arc<PoolRange<K>>>,
 }
 
 impl<K: BuildKeys> Ranges<K> {
@@ -69,13 +69,13 @@ impl<K: BuildKeys> Ranges<K> {
             }
             // A map that was checked is bounded by keys.
             let key = |bytes: &[u8]| key_of_bytes::<K>(bytes).unwrap_or_default();
-            ranges.push(Arc::new(Range {
+            ranges.push(Arc::new(PoolRange {
                 start: key(&range.start),
                 end: range.end.as_deref().map(key),
                 url,
                 table,
                 core: OnceLock::new(),
-                connecting: Turn::default(),
+                connecting: TimedLock::default(),
             }));
         }
         Ok(Self { number, map, ranges })
@@ -139,11 +139,11 @@ impl<K: BuildKeys> Ranges<K> {
     #[inline]
     pub(super) fn place<'h>(
         &self,
-        held: &'h mut Option<Place<K>>,
+        held: &'h mut Option<ReaderCore<K>>,
         index: usize,
         config: &ClientConfig,
         tries: &Tries,
-    ) -> Result<&'h mut Place<K>, ClientError> {
+    ) -> Result<&'h mut ReaderCore<K>, ClientError> {
         match held {
             Some(place) => Ok(place),
             nothing => Ok(nothing.insert(self.core(index, config, tries)?.place())),
@@ -156,7 +156,7 @@ impl<K: BuildKeys> Ranges<K> {
         index: usize,
         config: &ClientConfig,
         tries: &Tries,
-    ) -> Result<&Direct<K>, ClientError> {
+    ) -> Result<&SharedCore<K>, ClientError> {
         match self.ranges[index].core.get() {
             Some(core) => Ok(core),
             None => self.connect(index, config, tries.left()),
@@ -169,7 +169,7 @@ impl<K: BuildKeys> Ranges<K> {
         index: usize,
         config: &ClientConfig,
         within: Duration,
-    ) -> Result<&Direct<K>, ClientError> {
+    ) -> Result<&SharedCore<K>, ClientError> {
         let range = &self.ranges[index];
         let deadline = Deadline::after(within);
         let turn = range.connecting.take(deadline, &SystemClock);
@@ -188,10 +188,10 @@ impl<K: BuildKeys> Ranges<K> {
         let within = deadline.remaining(Instant::now()).unwrap_or(within);
         let core = match &range.url {
             Url::Shm(address) => {
-                Direct::Mapped(MappedNode::at(address.clone(), range.table).reach(&config, within)?)
+                SharedCore::Mapped(MappedNode::at(address.clone(), range.table).reach(&config, within)?)
             }
             Url::Tcp(address) => {
-                Direct::Remote(RemoteNode::at(address.clone(), &config).reach(&config, within)?)
+                SharedCore::Remote(RemoteNode::at(address.clone(), &config).reach(&config, within)?)
             }
         };
         Ok(range.core.get_or_init(|| core))
@@ -224,12 +224,12 @@ impl<K: BuildKeys> Ranges<K> {
 
     /// A range's core, if it has been connected.
     #[cfg(feature = "tokio")]
-    pub(crate) fn connected(&self, index: usize) -> Option<&Direct<K>> {
+    pub(crate) fn connected(&self, index: usize) -> Option<&SharedCore<K>> {
         self.ranges[index].core.get()
     }
 
     /// The cores of all ranges that have been connected.
-    pub(super) fn cores(&self) -> impl Iterator<Item = &Direct<K>> {
+    pub(super) fn cores(&self) -> impl Iterator<Item = &SharedCore<K>> {
         self.ranges.iter().filter_map(|range| range.core.get())
     }
 

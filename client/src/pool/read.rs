@@ -11,7 +11,7 @@ use super::range::Ranges;
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::core::{EndpointOf, Rest, presence, words};
-use crate::direct::{Place, with_direct};
+use crate::direct::{ReaderCore, with_direct};
 use crate::error::ClientError;
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
@@ -26,7 +26,7 @@ const NAP: Duration = Duration::from_micros(50);
 const KEPT_ANSWERS: usize = 1 << 14;
 
 /// A range's part of a group, on its way.
-type Part<'h, K> = InFlight<'h, EndpointOf<RemoteNode>, Lookup<'h, K>>;
+type RangeLookup<'h, K> = InFlight<'h, EndpointOf<RemoteNode>, Lookup<'h, K>>;
 
 impl<K: BuildKeys> Pool<K> {
     /// Looks up one key and passes the answer to `take`.
@@ -83,14 +83,14 @@ impl<K: BuildKeys> Pool<K> {
         held: &mut PoolHeld<K>,
         key: &K::Key,
         within: Duration,
-        mut read: impl FnMut(&Ranges<K>, usize, &mut Place<K>, Duration) -> Result<R, ClientError>,
+        mut read: impl FnMut(&Ranges<K>, usize, &mut ReaderCore<K>, Duration) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let mut tries = Tries::new(within);
         loop {
             let ranges = self.follow(held);
             let index = ranges.index_of(key);
             // What is mapped answers sooner than the clock is looked at twice.
-            if !matches!(held.held[index], Some(Place::Mapped(..))) {
+            if !matches!(held.held[index], Some(ReaderCore::Mapped(..))) {
                 tries.begin();
             }
             let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
@@ -173,13 +173,13 @@ impl<K: BuildKeys> Pool<K> {
         tries: &Tries,
     ) -> Vec<usize> {
         let mut but = Vec::new();
-        let mut parts: Vec<(usize, Part<'_, K>)> = Vec::new();
+        let mut parts: Vec<(usize, RangeLookup<'_, K>)> = Vec::new();
         for (index, own) in held.held.iter_mut().enumerate() {
             if of(index).next().is_none() {
                 continue;
             }
             let begun = match ranges.place(own, index, &self.config, tries) {
-                Ok(Place::Remote((core, own))) => {
+                Ok(ReaderCore::Remote((core, own))) => {
                     core.ready(own, tries.left()).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;
                         InFlight::begin(endpoint, Lookup::new(table, lookup, of(index)).of(wanted))
@@ -197,7 +197,7 @@ impl<K: BuildKeys> Pool<K> {
         let begun: Vec<usize> = parts.into_iter().map(|(index, _)| index).collect();
         for index in begun {
             match &mut held.held[index] {
-                Some(Place::Remote((_, Some(context)))) if !unfinished.contains(&index) => {
+                Some(ReaderCore::Remote((_, Some(context)))) if !unfinished.contains(&index) => {
                     context.buffers.lookup.swap_outcomes(&mut held.parts[index]);
                 }
                 // A batch may still be on its way: its endpoint is not used any more.
@@ -312,7 +312,7 @@ fn let_go(answers: &mut Outcomes) {
 
 /// Takes the replies to all parts as they come, and lets those go that have ended; which have not,
 /// or failed.
-fn land<K: BuildKeys>(parts: &mut [(usize, Part<'_, K>)], left: Duration) -> Vec<usize> {
+fn land<K: BuildKeys>(parts: &mut [(usize, RangeLookup<'_, K>)], left: Duration) -> Vec<usize> {
     let (began, mut failed, mut since, mut looks) = (Instant::now(), Vec::new(), None, 0u32);
     loop {
         let (mut has_come, mut goes_on) = (false, false);

@@ -11,11 +11,11 @@ use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use super::maps::{self, Answered, Chosen, choose, fetch_all};
 use super::range::Ranges;
-use super::tries::{Fruitless, NoNewer, Tries};
+use super::tries::{FailedMapSearch, NoNewerMap, Tries};
 use super::{Pool, making};
 use crate::config::ClientConfig;
 #[cfg(feature = "tokio")]
-use crate::direct::Direct;
+use crate::direct::SharedCore;
 use crate::error::ClientError;
 use crate::tables::Tables;
 use crate::url::Url;
@@ -23,7 +23,7 @@ use crate::url::Url;
 /// What a look for a newer map has found.
 pub(super) enum Renewed {
     Newer,
-    Not(NoNewer),
+    Not(NoNewerMap),
 }
 
 /// The least time between two searches for a newer map that find none, of all threads.
@@ -61,7 +61,7 @@ impl<K: BuildKeys> Pool<K> {
         ranges: &Ranges<K>,
         index: usize,
         within: Duration,
-        read: impl FnOnce(&Direct<K>, Duration) -> Result<(), ClientError>,
+        read: impl FnOnce(&SharedCore<K>, Duration) -> Result<(), ClientError>,
     ) -> Result<bool, ClientError> {
         let mut tries = Tries::begun(within);
         let core = ranges.core(index, &self.config, &tries);
@@ -117,9 +117,9 @@ impl<K: BuildKeys> Pool<K> {
             Chosen::Whole(_) | Chosen::Nothing => {
                 let same = |map: &RangeMap| map.creation == seen.map.creation && map.state == MapState::Whole;
                 let with_it = found.into_iter().filter(|(_, map)| same(map)).map(|(node, _)| node).collect();
-                let found = NoNewer { with_it, silent };
+                let found = NoNewerMap { with_it, silent };
                 *self.fruitless() =
-                    Some(Fruitless { number: seen.number, begun, had: within, found: found.clone() });
+                    Some(FailedMapSearch { number: seen.number, begun, had: within, found: found.clone() });
                 return Ok(Renewed::Not(found));
             }
         };
@@ -134,7 +134,7 @@ impl<K: BuildKeys> Pool<K> {
         Ok(Renewed::Newer)
     }
 
-    fn fruitless(&self) -> MutexGuard<'_, Option<Fruitless>> {
+    fn fruitless(&self) -> MutexGuard<'_, Option<FailedMapSearch>> {
         // Replaced in one assignment.
         self.fruitless.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +149,7 @@ impl<K: BuildKeys> Ranges<K> {
         index: usize,
         error: ClientError,
         config: &ClientConfig,
-        found: &NoNewer,
+        found: &NoNewerMap,
         within: Duration,
     ) -> ClientError {
         let ClientError::NoSuchTable { .. } = error else { return self.named(index, error) };

@@ -11,7 +11,7 @@ use fpcache::table_view::OpenError;
 
 use super::Pool;
 use crate::counters::Counters;
-use crate::direct::{Direct, with_direct};
+use crate::direct::{SharedCore, with_direct};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
 use crate::session::TableStats;
@@ -65,7 +65,7 @@ impl<K: BuildKeys> Pool<K> {
     fn each_filled<R>(
         &self,
         within: Duration,
-        mut of: impl FnMut(&Direct<K>, Duration) -> Result<R, ClientError>,
+        mut of: impl FnMut(&SharedCore<K>, Duration) -> Result<R, ClientError>,
     ) -> Result<Vec<R>, ClientError> {
         let all = self.each(within, |_, core, left| or_of_empty(of(core, left).map(Some), None))?;
         Ok(all.into_iter().flatten().collect())
@@ -122,6 +122,6 @@ impl<K: BuildKeys> Pool<K> {
 
     /// Bytes of all regions that this process has mapped in huge pages.
     pub(crate) fn huge_bytes(&self) -> Option<u64> {
-        self.ranges().cores().filter_map(Direct::huge_bytes).reduce(|a, b| a + b)
+        self.ranges().cores().filter_map(SharedCore::huge_bytes).reduce(|a, b| a + b)
     }
 }

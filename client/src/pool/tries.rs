@@ -51,16 +51,16 @@ impl Tries {
 
 /// What was found when there was no newer map.
 #[derive(Clone, Debug)]
-pub(super) struct Fruitless {
+pub(super) struct FailedMapSearch {
     /// The number of the map that was in use, and when its memory nodes began to be asked.
     pub(super) number: u64,
     pub(super) begun: Instant,
     /// How much time there was for that.
     pub(super) had: Duration,
-    pub(super) found: NoNewer,
+    pub(super) found: NoNewerMap,
 }
 
-impl Fruitless {
+impl FailedMapSearch {
     /// Whether a call that has so much time left need not look once more: who was silent may answer
     /// one that waits much longer.
     pub(super) fn is_enough_for(&self, left: Duration) -> bool {
@@ -76,7 +76,7 @@ pub(crate) fn is_much_more(has: Duration, had: Duration) -> bool {
 
 /// What memory nodes said of a table of which there was no newer map.
 #[derive(Clone, Debug)]
-pub(super) struct NoNewer {
+pub(super) struct NoNewerMap {
     /// The memory nodes that have ranges of the same table still, and have it for whole.
     pub(super) with_it: Vec<String>,
     /// One that could not be asked.

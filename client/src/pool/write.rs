@@ -12,7 +12,7 @@ use crate::changes::Changes;
 use crate::core::misfit;
 use crate::direct::with_direct;
 use crate::error::ClientError;
-use crate::outcomes::{Ended, Outcomes};
+use crate::outcomes::{ChangeResult, ChangeResults};
 
 impl<K: BuildKeys> Pool<K> {
     /// Makes one change.
@@ -39,7 +39,7 @@ impl<K: BuildKeys> Pool<K> {
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, true);
-        let mut outcomes = Outcomes::of(all);
+        let mut outcomes = ChangeResults::of(all);
         outcomes.tell(replies);
         outcomes.end()
     }
@@ -52,7 +52,7 @@ impl<K: BuildKeys> Pool<K> {
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
         within: Duration,
-    ) -> Vec<Ended> {
+    ) -> Vec<ChangeResult> {
         let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, false);
         all.into_iter().flatten().collect()
     }
@@ -78,8 +78,8 @@ impl<K: BuildKeys> Pool<K> {
         operations: &[WriteOperation<'_, &K::Key>],
         within: Duration,
         stops_at_error: bool,
-    ) -> Vec<Option<Ended>> {
-        let mut all: Vec<Option<Ended>> = vec![None; operations.len()];
+    ) -> Vec<Option<ChangeResult>> {
+        let mut all: Vec<Option<ChangeResult>> = vec![None; operations.len()];
         // Each request has the call's time for itself, as at one memory node: the first one of a
         // range together with the connection to it.
         let mut tries = Tries::begun(within);

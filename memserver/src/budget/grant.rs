@@ -37,12 +37,12 @@ pub struct Grant {
     is_restoring: AtomicBool,
     /// Whether the disk has refused to set space aside.
     is_disk_full: AtomicBool,
-    shared: Option<Shared>,
+    shared: Option<BudgetSource>,
 }
 
 /// Where more comes from.
 #[derive(Debug)]
-struct Shared {
+struct BudgetSource {
     budget: Arc<Budget>,
     memory: Arc<SharedMemory>,
     /// Whether the region has its memory already, and takes all of it or nothing.
@@ -97,7 +97,7 @@ impl Grant {
 
     fn none(budget: &Arc<Budget>, memory: &Arc<SharedMemory>, limit: u64) -> Self {
         let is_reserved = memory.pages() == Pages::Huge;
-        let shared = Shared { budget: Arc::clone(budget), memory: Arc::clone(memory), is_reserved };
+        let shared = BudgetSource { budget: Arc::clone(budget), memory: Arc::clone(memory), is_reserved };
         let region_bytes = memory.len() as u64;
         memory.set_backed_end(0);
         Self {
@@ -175,7 +175,7 @@ impl Grant {
     /// The furthest end that could be granted now.
     pub fn reach(&self) -> u64 {
         let reach = match &self.shared {
-            Some(Shared { budget, .. }) if !self.is_restoring() => {
+            Some(BudgetSource { budget, .. }) if !self.is_restoring() => {
                 self.limit.min(self.end() + budget.available())
             }
             _ => self.bound(),
@@ -200,13 +200,13 @@ impl Grant {
 
     /// Whether the region, and not the budget, is what ends there.
     pub(crate) fn is_at_limit(&self) -> bool {
-        let is_shorter = |shared: &Shared| self.limit < shared.budget.bytes;
+        let is_shorter = |shared: &BudgetSource| self.limit < shared.budget.bytes;
         self.shared.as_ref().is_some_and(is_shorter) && self.reach() >= self.limit
     }
 
     /// Notes that the table could not have `bytes` bytes, unless its region ends before.
     pub(crate) fn miss(&self, bytes: u64) {
-        if let Some(Shared { budget, .. }) = &self.shared
+        if let Some(BudgetSource { budget, .. }) = &self.shared
             && !self.is_at_limit()
         {
             budget.miss(bytes);
@@ -216,7 +216,7 @@ impl Grant {
     /// Whether the table is to keep little that it does not use: more of the budget is granted than
     /// there is of it, or some was denied while others hold some.
     pub(crate) fn is_short(&self) -> bool {
-        self.shared.as_ref().is_some_and(|Shared { budget, .. }| {
+        self.shared.as_ref().is_some_and(|BudgetSource { budget, .. }| {
             let granted = budget.granted();
             granted > budget.bytes || budget.is_short() && granted > self.end()
         })
@@ -266,7 +266,7 @@ impl Grant {
             self.note_disk_full(false);
             return Err(Denied::Region);
         }
-        let Some(Shared { budget, memory, is_reserved }) = &self.shared else {
+        let Some(BudgetSource { budget, memory, is_reserved }) = &self.shared else {
             self.end.store(self.stepped(wanted), Ordering::Relaxed);
             return Ok(());
         };
@@ -301,14 +301,14 @@ impl Grant {
     /// From here on nothing but the beginning of the region is in use. What it holds beyond goes
     /// back in [steps](Self::step_returning), or at once if it is needed.
     pub(crate) fn begin_returning(self: &Arc<Self>) {
-        if let Some(Shared { budget, .. }) = &self.shared {
+        if let Some(BudgetSource { budget, .. }) = &self.shared {
             budget.returning.add(Arc::clone(self) as Arc<dyn Spare>);
         }
     }
 
     /// From here on the region is used again, with what it still holds.
     pub(crate) fn end_returning(&self) {
-        if let Some(Shared { budget, .. }) = &self.shared {
+        if let Some(BudgetSource { budget, .. }) = &self.shared {
             budget.returning.remove(self);
         }
     }
@@ -316,7 +316,7 @@ impl Grant {
     /// Gives back a little of what a region holds of which nothing but the beginning is in use;
     /// `true` if there is more.
     pub(crate) fn step_returning(&self) -> bool {
-        let Some(Shared { budget, .. }) = &self.shared else { return false };
+        let Some(BudgetSource { budget, .. }) = &self.shared else { return false };
         self.spare() > 0 && budget.returning.step(|| self.shrink_by_a_step())
     }
 
@@ -328,7 +328,7 @@ impl Grant {
         // A page that was merged goes back whole.
         const MOST: u64 = SharedMemory::HUGE_PAGE_BYTES;
         let (end, before) = (self.stepped(end), self.end());
-        let Some(Shared { budget, memory, .. }) = &self.shared else { return false };
+        let Some(BudgetSource { budget, memory, .. }) = &self.shared else { return false };
         if end >= before {
             return false;
         }
@@ -356,7 +356,7 @@ impl Grant {
     /// Gives back the memory after the end, which a process before this one may have used. Readers
     /// must have been told.
     pub(crate) fn discard_rest(&self) {
-        if let Some(Shared { memory, .. }) = &self.shared {
+        if let Some(BudgetSource { memory, .. }) = &self.shared {
             // Where the operating system does not take it back it is used again when the end comes
             // to it: only room is at stake, for readers know that it belongs to no table.
             let _ = memory.discard_from(self.end());
@@ -365,7 +365,7 @@ impl Grant {
 
     /// What helps a table that needs a region of `needed` bytes and did not get it.
     pub(crate) fn remedy(&self, needed: u64) -> String {
-        let Some(Shared { budget, memory, .. }) = &self.shared else {
+        let Some(BudgetSource { budget, memory, .. }) = &self.shared else {
             return format!("start the memory node with --capacity {} or more", round_up(needed));
         };
         if self.is_disk_full() {
@@ -426,7 +426,7 @@ impl Spare for Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if let Some(Shared { budget, memory, .. }) = self.shared.take() {
+        if let Some(BudgetSource { budget, memory, .. }) = self.shared.take() {
             budget.returning.remove(self);
             // Others are not promised memory that is still there.
             drop(memory);

@@ -8,7 +8,7 @@ use tracing::error;
 use super::closed::{ClosedTable, NotDropped, Removing};
 use super::error::TableOpenError;
 use super::{Catalogue, CatalogueError};
-use crate::wal::Lacking;
+use crate::wal::MissingLog;
 
 impl Catalogue {
     /// Brings the logs of all tables to the disk for good: to be called when no client is served
@@ -22,13 +22,13 @@ impl Catalogue {
         let lacking: Vec<_> = served.filter_map(|table| Some((table.name, table.node.end_log()?))).collect();
         let closed = self.closed.iter().filter_map(|(name, table)| {
             let (entries, why) = (table.why.entries_in_notes()?, table.why.to_string());
-            Some((*name, Lacking::InNotes { entries, why }))
+            Some((*name, MissingLog::InNotes { entries, why }))
         });
         let mut first = Ok(());
         for (name, lacking) in lacking.into_iter().chain(closed) {
             let error = match lacking {
-                Lacking::InNotes { entries, why } => CatalogueError::NotOnDisk { name, entries, why },
-                Lacking::Lost { last } => CatalogueError::Lost { name, last },
+                MissingLog::InNotes { entries, why } => CatalogueError::NotOnDisk { name, entries, why },
+                MissingLog::Lost { last } => CatalogueError::Lost { name, last },
             };
             match first {
                 Ok(()) => first = Err(error),

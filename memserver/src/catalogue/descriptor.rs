@@ -22,7 +22,7 @@ const CHECKED: usize = DESCRIPTOR_BYTES - 8;
 
 /// What a table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Descriptor {
+pub(crate) struct TableDescriptor {
     /// What its keys are.
     pub(crate) kind: KeyKind,
     /// Bytes of its region; `None`: as many as the memory node has.
@@ -31,7 +31,7 @@ pub(crate) struct Descriptor {
     pub(crate) creation: u64,
 }
 
-impl Descriptor {
+impl TableDescriptor {
     /// Its bytes.
     pub(crate) fn encode(&self) -> [u8; DESCRIPTOR_BYTES] {
         let mut bytes = [0; DESCRIPTOR_BYTES];
@@ -87,23 +87,24 @@ mod tests {
 
     #[test]
     fn descriptors_have_the_drawn_bytes_and_damage_is_seen() {
-        let descriptor = Descriptor { kind: KeyKind::Bytes, region_bytes: Some(0x0102), creation: 0x0304 };
+        let descriptor =
+            TableDescriptor { kind: KeyKind::Bytes, region_bytes: Some(0x0102), creation: 0x0304 };
         let bytes = descriptor.encode();
         let drawn = *b"FPTABLE\0\x02\0\0\0\x02\0\0\0\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0";
         assert_eq!(bytes[..32], drawn);
-        assert_eq!(Descriptor::decode(&bytes), Ok(descriptor));
-        let plain = Descriptor { kind: KeyKind::U64, region_bytes: None, creation: 1 };
-        assert_eq!(Descriptor::decode(&plain.encode()), Ok(plain));
-        assert!(Descriptor::decode(&Descriptor { creation: 0, ..plain }.encode()).is_err());
+        assert_eq!(TableDescriptor::decode(&bytes), Ok(descriptor));
+        let plain = TableDescriptor { kind: KeyKind::U64, region_bytes: None, creation: 1 };
+        assert_eq!(TableDescriptor::decode(&plain.encode()), Ok(plain));
+        assert!(TableDescriptor::decode(&TableDescriptor { creation: 0, ..plain }.encode()).is_err());
         for at in 0..DESCRIPTOR_BYTES {
             let mut damaged = bytes;
             damaged[at] ^= 0x40;
-            assert!(Descriptor::decode(&damaged).is_err(), "byte {at}");
+            assert!(TableDescriptor::decode(&damaged).is_err(), "byte {at}");
         }
         let mut newer = bytes;
         newer[8] = 3;
-        let error = Descriptor::decode(&newer).expect_err("version 3");
+        let error = TableDescriptor::decode(&newer).expect_err("version 3");
         assert!(error.contains("version 3"), "{error}");
-        assert!(Descriptor::decode(&bytes[..63]).is_err() && Descriptor::decode(&[]).is_err());
+        assert!(TableDescriptor::decode(&bytes[..63]).is_err() && TableDescriptor::decode(&[]).is_err());
     }
 }

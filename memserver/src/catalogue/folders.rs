@@ -20,7 +20,7 @@ use fpcache_fabric::{Access, FileAt, MemoryError, SharedMemory};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::descriptor::Descriptor;
+use super::descriptor::TableDescriptor;
 use super::error::TableOpenError;
 use super::hosted;
 use crate::files::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
@@ -158,7 +158,7 @@ impl TablesFolder {
     }
 
     /// What a table is.
-    pub(crate) fn descriptor(&self, name: &TableName) -> Result<Descriptor, TableOpenError> {
+    pub(crate) fn descriptor(&self, name: &TableName) -> Result<TableDescriptor, TableOpenError> {
         let path = self.data.path().join(name.as_str()).join(DESCRIPTOR);
         let folder = match self.data.child(name.as_str()) {
             Err(error @ FolderError::Unsafe { .. }) => return Err(error.into()),
@@ -168,7 +168,7 @@ impl TablesFolder {
             let mut bytes = Vec::new();
             let read = folder.open_file(DESCRIPTOR, OFlags::RDONLY);
             read.and_then(|mut file| file.read_to_end(&mut bytes)).map_err(|error| error.to_string())?;
-            Descriptor::decode(&bytes)
+            TableDescriptor::decode(&bytes)
         });
         read.map_err(|why| TableOpenError::Descriptor { path, why })
     }
@@ -177,7 +177,7 @@ impl TablesFolder {
     pub(crate) fn create(
         &self,
         name: &TableName,
-        descriptor: &Descriptor,
+        descriptor: &TableDescriptor,
         map: Option<&RangeMap>,
     ) -> Result<(), FolderError> {
         self.clear_dropped(name.as_str())?;
@@ -309,7 +309,7 @@ mod tests {
     use fpcache::key_space::KeyKind;
     use fpcache::map::MapState;
 
-    const U64: Descriptor = Descriptor { kind: KeyKind::U64, region_bytes: None, creation: 5 };
+    const U64: TableDescriptor = TableDescriptor { kind: KeyKind::U64, region_bytes: None, creation: 5 };
 
     fn name(name: &str) -> TableName {
         name.parse().expect(name)
@@ -352,7 +352,7 @@ mod tests {
         let region = place.path().join("tables/t/region.fpr");
         fs::write(&region, "memory").expect("written");
         tables.drop_table(&table).expect("dropped");
-        let bytes = Descriptor { kind: KeyKind::Bytes, ..U64 };
+        let bytes = TableDescriptor { kind: KeyKind::Bytes, ..U64 };
         tables.create(&table, &bytes, None).expect("made");
         assert!(!region.exists());
         assert_eq!(tables.descriptor(&table).expect("whole"), bytes);

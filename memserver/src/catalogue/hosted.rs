@@ -17,7 +17,7 @@ use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemo
 use crate::budget::Grant;
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
-use crate::wal::Lacking;
+use crate::wal::MissingLog;
 
 /// The memory node of one table.
 pub(crate) trait Hosted: Service + Any + fmt::Debug {
@@ -48,7 +48,7 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
     }
 
     /// Brings its log to the disk for good; what the disk lacks of it then, if anything.
-    fn end_log(&mut self) -> Option<Lacking> {
+    fn end_log(&mut self) -> Option<MissingLog> {
         None
     }
 }
@@ -78,7 +78,7 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
         Self::own(self, map, range)
     }
 
-    fn end_log(&mut self) -> Option<Lacking> {
+    fn end_log(&mut self) -> Option<MissingLog> {
         self.wal.as_mut()?.end()
     }
 }

@@ -16,7 +16,7 @@ use fpcache_fabric::{ClientId, Waker};
 use tracing::error;
 
 use super::closed::{NotDropped, Removing, remove};
-use super::descriptor::Descriptor;
+use super::descriptor::TableDescriptor;
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::{HostedTable, LeftRegion};
@@ -24,9 +24,9 @@ use super::open::Opening;
 use crate::nice::stand_back;
 
 /// A table that is to be made.
-pub(super) struct Making {
+pub(super) struct CreateJob {
     pub(super) name: TableName,
-    pub(super) descriptor: Descriptor,
+    pub(super) descriptor: TableDescriptor,
     /// The map it is to go by, if it is a range of a table over several memory nodes.
     pub(super) map: Option<Arc<RangeMap>>,
     pub(super) folder: Option<Arc<TablesFolder>>,
@@ -36,7 +36,7 @@ pub(super) struct Making {
     pub(super) descriptors: TakenDescriptors,
 }
 
-impl Making {
+impl CreateJob {
     /// Makes it: it is there for good, or not at all.
     pub(super) fn run(self) -> Result<HostedTable, Refusal> {
         let Self { name, descriptor, map, folder, .. } = &self;
@@ -121,7 +121,7 @@ impl Mapping {
 
 /// What a thread does.
 pub(super) enum Job {
-    Make(Box<Making>),
+    Make(Box<CreateJob>),
     Drop(Box<Dropping>),
     Remove(Removing),
     Map(Mapping),

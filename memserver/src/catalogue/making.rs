@@ -7,9 +7,9 @@ use fpcache_fabric::descriptors::TakenDescriptors;
 use fpcache_fabric::{FabricError, random_bits};
 
 use super::Catalogue;
-use super::descriptor::Descriptor;
+use super::descriptor::TableDescriptor;
 use super::error::TableOpenError;
-use super::jobs::{self, Making};
+use super::jobs::{self, CreateJob};
 use super::lobby::NO_TABLE;
 use crate::capacity::MIN_CAPACITY;
 
@@ -21,7 +21,7 @@ impl Catalogue {
         name: TableName,
         kind: KeyKind,
         region_bytes: Option<u64>,
-    ) -> Result<Making, Refusal> {
+    ) -> Result<CreateJob, Refusal> {
         if name.as_range().is_some() {
             let why = format!(
                 "`{name}` can only be a range of a table over several memory nodes: create one with `fpcache-cli create --nodes`"
@@ -44,7 +44,7 @@ impl Catalogue {
         name: TableName,
         kind: KeyKind,
         region_bytes: Option<u64>,
-    ) -> Result<Making, Refusal> {
+    ) -> Result<CreateJob, Refusal> {
         if let Some(table) = self.get(&name) {
             let why = format!(
                 "the table `{name}` exists already, with keys of the kind {}: use it, drop it, or choose another name",
@@ -60,17 +60,17 @@ impl Catalogue {
         let creation = new_creation().map_err(|error| unable(error.into()))?;
         // Before a folder is made that would have to be removed again.
         let descriptors = self.take_descriptors().map_err(unable)?;
-        Ok(self.making(name, Descriptor { kind, region_bytes, creation }, descriptors))
+        Ok(self.making(name, TableDescriptor { kind, region_bytes, creation }, descriptors))
     }
 
     pub(super) fn making(
         &self,
         name: TableName,
-        descriptor: Descriptor,
+        descriptor: TableDescriptor,
         descriptors: TakenDescriptors,
-    ) -> Making {
+    ) -> CreateJob {
         let (folder, opening) = (self.folder.clone(), self.opening.clone());
-        Making { name, descriptor, map: None, folder, opening, waker: self.waker.beside(), descriptors }
+        CreateJob { name, descriptor, map: None, folder, opening, waker: self.waker.beside(), descriptors }
     }
 
     /// Whether there can be a region of this size.

@@ -15,7 +15,7 @@ use crate::budget::{Denied, Grant};
 use crate::files::{NEW_RECOVERY_AREA_FILE, RECOVERY_AREA_FILE, REGION_FILE};
 use crate::folder::{Folder, FolderError};
 use crate::recovery::RecoverError;
-use crate::store::{self, Left, Memories};
+use crate::store::{self, Memories, PreviousLog};
 
 impl Opening {
     /// New files for region and recovery area, of which a table that is restored may need more than
@@ -50,7 +50,7 @@ impl Opening {
         &self,
         limit: u64,
         folders: &TableFolder,
-        left: Left,
+        left: PreviousLog,
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
         let ((region, region_path), (recovery_area, recovery_area_path)) =
             (folders.region_file(), folders.notes_file());
@@ -120,7 +120,7 @@ fn create_recovery_area(folders: &TableFolder, reason: Reason) -> Result<Arc<Sha
 fn noted(
     recovery_area: SharedMemory,
     folders: &TableFolder,
-    left: Left,
+    left: PreviousLog,
 ) -> Result<Arc<SharedMemory>, TableOpenError> {
     let recovery_area = Arc::new(recovery_area);
     left.note(&recovery_area).map_err(|error| TableOpenError::Recover {
@@ -176,7 +176,7 @@ mod tests {
 
     use crate::budget::Budget;
     use crate::catalogue::answering::Follower;
-    use crate::catalogue::descriptor::Descriptor;
+    use crate::catalogue::descriptor::TableDescriptor;
     use crate::catalogue::folders::TablesFolder;
     use crate::dedup::KeptReplies;
     use crate::durability::SyncPolicy;
@@ -192,7 +192,7 @@ mod tests {
         let folders = Folders { data: place.path().join("data"), region: place.path().join("region") };
         let tables = TablesFolder::open(&folders).expect("made");
         let name = "t".parse().expect("a name");
-        let descriptor = Descriptor { kind: KeyKind::U64, region_bytes: None, creation: 1 };
+        let descriptor = TableDescriptor { kind: KeyKind::U64, region_bytes: None, creation: 1 };
         tables.create(&name, &descriptor, None).expect("made");
         let folder = tables.of(&name).expect("made");
         let opening = Opening {
@@ -205,7 +205,8 @@ mod tests {
             kept_replies: KeptReplies::default(),
             follower: Follower::default(),
         };
-        let reason = |lost| Reason { was_there: true, restores: true, left: Left { lost, is_on_disk: true } };
+        let reason =
+            |lost| Reason { was_there: true, restores: true, left: PreviousLog { lost, is_on_disk: true } };
         for lost in [5, 7] {
             let made = opening.create_memories(1 << 20, &folder, reason(lost));
             let (Memories { region, .. }, _) = made.expect("room");

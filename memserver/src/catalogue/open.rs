@@ -14,7 +14,7 @@ use fpcache_fabric::{
 use tracing::info;
 
 use super::answering::{Follower, answering};
-use super::descriptor::Descriptor;
+use super::descriptor::TableDescriptor;
 use super::error::TableOpenError;
 use super::folders::TableFolder;
 use super::hosted::{Hosted, HostedTable};
@@ -26,7 +26,7 @@ use crate::lease::Lease;
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
-use crate::store::{self, Background, Left, Memories, Startup};
+use crate::store::{self, Background, Memories, PreviousLog, Startup};
 use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.
@@ -53,7 +53,7 @@ impl Opening {
     pub(crate) fn open(
         &self,
         name: TableName,
-        descriptor: &Descriptor,
+        descriptor: &TableDescriptor,
         folders: Option<&TableFolder>,
         waker: Waker,
     ) -> Result<HostedTable, TableOpenError> {
@@ -66,12 +66,12 @@ impl Opening {
     fn open_for<K: BuildKeys>(
         &self,
         name: TableName,
-        descriptor: &Descriptor,
+        descriptor: &TableDescriptor,
         folders: Option<&TableFolder>,
         waker: Waker,
     ) -> Result<HostedTable, TableOpenError> {
         let incarnation = new_incarnation();
-        let Begun { node, fd, recovery } = match folders {
+        let StartedTable { node, fd, recovery } = match folders {
             None => self.in_memory::<K>(descriptor, incarnation)?,
             Some(folders) => self.durable::<K>(descriptor, folders, incarnation, waker.clone())?,
         };
@@ -99,7 +99,7 @@ impl Opening {
     }
 
     /// Bytes that a new region spans. One in huge pages has all of them from the start.
-    fn span(&self, descriptor: &Descriptor) -> u64 {
+    fn span(&self, descriptor: &TableDescriptor) -> u64 {
         const HUGE_PAGE: u64 = 2 << 20;
         let most = match self.huge_pages {
             HugePages::No | HugePages::Merged => self.budget.bytes(),
@@ -111,9 +111,9 @@ impl Opening {
     /// With a region that ends with the process.
     fn in_memory<K: BuildKeys>(
         &self,
-        descriptor: &Descriptor,
+        descriptor: &TableDescriptor,
         incarnation: u64,
-    ) -> Result<Begun<K>, TableOpenError> {
+    ) -> Result<StartedTable<K>, TableOpenError> {
         let capacity = self.span(descriptor);
         let len = usize::try_from(capacity).unwrap_or(usize::MAX);
         let (region, fd) = SharedMemory::create_memfd("fpcache-region", len, self.huge_pages)
@@ -124,17 +124,17 @@ impl Opening {
             merger.watch(&region, &grant);
         }
         let node = MemoryNode::within(region, grant, incarnation, 0, Instant::now())?;
-        Ok(Begun { node: node.with_lease(self.lease()), fd, recovery: None })
+        Ok(StartedTable { node: node.with_lease(self.lease()), fd, recovery: None })
     }
 
     /// From its folders: with the memory of the previous process if possible, else from the disk.
     fn durable<K: BuildKeys>(
         &self,
-        descriptor: &Descriptor,
+        descriptor: &TableDescriptor,
         folders: &TableFolder,
         incarnation: u64,
         waker: Waker,
-    ) -> Result<Begun<K>, TableOpenError> {
+    ) -> Result<StartedTable<K>, TableOpenError> {
         let disk = FileDisk::within(folders.data.clone());
         let startup = Startup {
             sync: self.sync,
@@ -151,19 +151,19 @@ impl Opening {
             source: Box::new(source),
         };
         let why = match self.open_memories(folders)? {
-            Before::Nothing => None,
-            Before::Unusable(why) => Some(why),
-            Before::Memories(memories, fd) => match store::can_resume(&memories, &disk, &startup) {
+            PreviousMemory::Nothing => None,
+            PreviousMemory::Unusable(why) => Some(why),
+            PreviousMemory::Memories(memories, fd) => match store::can_resume(&memories, &disk, &startup) {
                 Ok(()) => {
                     let begun = store::resume(memories, disk, &startup, background());
                     let (node, recovery) = begun.map_err(failed)?;
-                    return Ok(Begun { node, fd, recovery: Some(recovery) });
+                    return Ok(StartedTable { node, fd, recovery: Some(recovery) });
                 }
                 Err(why) => Some(why),
             },
         };
         let left = match &why {
-            None => Left::default(),
+            None => PreviousLog::default(),
             Some(_) => bring_left_to_disk(folders, &disk, &startup)?,
         };
         let restores = store::holds_snapshot(&disk)?;
@@ -197,19 +197,21 @@ impl Opening {
         if to_read >= WORTH_TELLING {
             info!("the table in {} is read: {recovery}", folders.data.path().display());
         }
-        Ok(Begun { node, fd, recovery: Some(recovery) })
+        Ok(StartedTable { node, fd, recovery: Some(recovery) })
     }
 
     /// Region and recovery area of the previous process.
-    fn open_memories(&self, folders: &TableFolder) -> Result<Before, TableOpenError> {
+    fn open_memories(&self, folders: &TableFolder) -> Result<PreviousMemory, TableOpenError> {
         let ((region, region_path), (recovery_area, recovery_area_path)) =
             (folders.region_file(), folders.notes_file());
         match folders.has_memories() {
             (true, true) => {}
-            (false, false) => return Ok(Before::Nothing),
-            (false, true) => return Ok(Before::Unusable(format!("{} is missing", region_path.display()))),
+            (false, false) => return Ok(PreviousMemory::Nothing),
+            (false, true) => {
+                return Ok(PreviousMemory::Unusable(format!("{} is missing", region_path.display())));
+            }
             (true, false) => {
-                return Ok(Before::Unusable(format!("{} is missing", recovery_area_path.display())));
+                return Ok(PreviousMemory::Unusable(format!("{} is missing", recovery_area_path.display())));
             }
         }
         let open = |file: FileAt<'_>| match SharedMemory::open_file_at(file, Access::ReadWrite) {
@@ -220,16 +222,16 @@ impl Opening {
         };
         let (recovery_area, (region, fd)) = match (open(recovery_area)?, open(region)?) {
             (Ok((recovery_area, _)), Ok(region)) => (recovery_area, region),
-            (Err(why), _) | (_, Err(why)) => return Ok(Before::Unusable(why)),
+            (Err(why), _) | (_, Err(why)) => return Ok(PreviousMemory::Unusable(why)),
         };
         let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
         let grant = match Grant::resumed(&self.budget, &region, store::limit_in(&recovery_area)) {
             // It has no superblock.
-            Err(why @ Denied::Disk(_)) => return Ok(Before::Unusable(why.to_string())),
+            Err(why @ Denied::Disk(_)) => return Ok(PreviousMemory::Unusable(why.to_string())),
             resumed => resumed?,
         };
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
-        Ok(Before::Memories(Memories { grant, ..memories }.with_lease(self.lease()), fd))
+        Ok(PreviousMemory::Memories(Memories { grant, ..memories }.with_lease(self.lease()), fd))
     }
 }
 
@@ -240,12 +242,12 @@ fn bring_left_to_disk(
     folders: &TableFolder,
     disk: &FileDisk,
     startup: &Startup,
-) -> Result<Left, TableOpenError> {
+) -> Result<PreviousLog, TableOpenError> {
     let (file, _) = folders.notes_file();
     let recovery_area = match SharedMemory::open_file_at(file, Access::ReadWrite) {
         // That process ended before the file had its size, or it is not there.
-        Err(MemoryError::NotMemory { .. }) => return Ok(Left::default()),
-        Err(_) if !folders.has_memories().1 => return Ok(Left::default()),
+        Err(MemoryError::NotMemory { .. }) => return Ok(PreviousLog::default()),
+        Err(_) if !folders.has_memories().1 => return Ok(PreviousLog::default()),
         opened => opened.map_err(TableOpenError::Memory)?.0,
     };
     let identity = recovery_area.file_identity().map_err(TableOpenError::Memory)?.unwrap_or_default();
@@ -264,7 +266,7 @@ fn tell_reading(folders: &TableFolder, bytes: u64) {
 }
 
 /// A table's memory node, and its region's descriptor.
-struct Begun<K: BuildKeys> {
+struct StartedTable<K: BuildKeys> {
     node: MemoryNode<K>,
     fd: OwnedFd,
     recovery: Option<Recovery>,
@@ -278,11 +280,11 @@ pub(super) struct Reason {
     /// Whether it is restored.
     pub(super) restores: bool,
     /// What the start has to know of the log's files.
-    pub(super) left: Left,
+    pub(super) left: PreviousLog,
 }
 
 /// What the process before has left in memory.
-enum Before {
+enum PreviousMemory {
     Nothing,
     Unusable(String),
     Memories(Memories<SharedMemory>, OwnedFd),

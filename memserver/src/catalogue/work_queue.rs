@@ -16,11 +16,11 @@ pub(crate) struct WorkQueue {
     /// Those that may have replies, each once.
     replies: Vec<usize>,
     /// What is known of each.
-    states: Vec<State>,
+    states: Vec<TableTurn>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct TableTurn {
     is_queued: bool,
     may_reply: bool,
     at: Option<Instant>,
@@ -31,7 +31,7 @@ impl WorkQueue {
     #[inline]
     pub(crate) fn touch(&mut self, table: usize) {
         let state = self.state(table);
-        let was = std::mem::replace(state, State { is_queued: true, may_reply: true, ..*state });
+        let was = std::mem::replace(state, TableTurn { is_queued: true, may_reply: true, ..*state });
         if !was.is_queued {
             self.queue.push_back(table);
         }
@@ -118,13 +118,13 @@ impl WorkQueue {
         self.queue.retain(|other| *other != table);
         self.timed.retain(|(_, other)| *other != table);
         self.replies.retain(|other| *other != table);
-        *self.state(table) = State::default();
+        *self.state(table) = TableTurn::default();
     }
 
     #[inline]
-    fn state(&mut self, table: usize) -> &mut State {
+    fn state(&mut self, table: usize) -> &mut TableTurn {
         if table >= self.states.len() {
-            self.states.resize(table + 1, State::default());
+            self.states.resize(table + 1, TableTurn::default());
         }
         &mut self.states[table]
     }

@@ -32,7 +32,7 @@ pub struct Greeting {
     /// The folder that keeps the data, and when they reach the disk.
     durable: Option<(PathBuf, SyncPolicy)>,
     pages: Pages,
-    room: Room,
+    room: DescriptorRoom,
     tables: Vec<(TableInfo, Option<Recovery>)>,
     /// Tables that are not served, and why.
     closed: Vec<(TableName, String)>,
@@ -40,7 +40,7 @@ pub struct Greeting {
 
 /// What the limits of open files and of connections leave room for.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct DescriptorRoom {
     limit: usize,
     /// Clients that map the memory, where they can connect.
     clients: Option<usize>,
@@ -49,7 +49,7 @@ struct Room {
     tables: usize,
 }
 
-impl fmt::Display for Room {
+impl fmt::Display for DescriptorRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, clients, connections, tables } = *self;
         if let Some(clients) = clients {
@@ -74,7 +74,7 @@ impl Greeting {
         let left = descriptors.shared.left();
         let mapped = listener.map(|listener| listener.address().to_string());
         let over_sockets = sockets.map(tcp::Listener::addresses).unwrap_or_default();
-        let room = Room {
+        let room = DescriptorRoom {
             limit: descriptors.limit,
             clients: listener.map(|listener| listener.max_clients().min(left)),
             connections: sockets.map(|sockets| {

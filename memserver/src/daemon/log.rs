@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter, fmt};
 use tracing_subscriber::registry::LookupSpan;
 
-use queue::{Lines, Queue};
+use queue::{Lines, LogQueue};
 
 /// How long an end waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A line that cannot be written, as on a full disk, is lost: it must not end a memory node. Does
 /// nothing in a process that has a subscriber of its own already: that one is wanted.
 pub fn log_to_stderr(level: LevelFilter) -> StderrLog {
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(LogQueue::default());
     let (lines, for_thread) = (Lines(Arc::clone(&queue)), Arc::clone(&queue));
     let write = move || for_thread.write_all_to(&mut io::stderr());
     match thread::Builder::new().name("fpcache-stderr".into()).spawn(write) {

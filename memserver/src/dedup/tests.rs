@@ -10,16 +10,20 @@ fn nobody(_: usize, _: u64) -> bool {
 
 #[test]
 fn a_request_is_new_repeated_outdated_or_forgotten() {
-    assert_eq!(DedupSessions::default().look_up(7, 1, true), Known::New, "nobody was ever forgotten");
+    assert_eq!(DedupSessions::default().look_up(7, 1, true), DedupVerdict::New, "nobody was ever forgotten");
     let mut clients = DedupSessions::inherited();
-    assert_eq!(clients.look_up(7, 1, false), Known::New);
-    assert_eq!(clients.look_up(7, 1, true), Known::Forgotten);
+    assert_eq!(clients.look_up(7, 1, false), DedupVerdict::New);
+    assert_eq!(clients.look_up(7, 1, true), DedupVerdict::Forgotten);
     let session = clients.begin(7, 2, 1, nobody).expect("a place");
     clients.done(&session, 0, DONE);
-    assert_eq!(clients.look_up(7, 2, true), Known::Repeated(session, 1));
+    assert_eq!(clients.look_up(7, 2, true), DedupVerdict::Repeated(session, 1));
     assert_eq!(clients.replies(7), [DONE]);
-    assert_eq!(clients.look_up(7, 1, true), Known::Outdated);
-    assert_eq!(clients.look_up(7, 3, true), Known::New, "its predecessor is known, so this one never came");
+    assert_eq!(clients.look_up(7, 1, true), DedupVerdict::Outdated);
+    assert_eq!(
+        clients.look_up(7, 3, true),
+        DedupVerdict::New,
+        "its predecessor is known, so this one never came"
+    );
 }
 
 #[test]
@@ -34,10 +38,10 @@ fn the_client_silent_longest_is_forgotten_and_its_place_taken() {
     let place = clients.begin(5000, 1, 1, |_, client| client == 1).map(|session| session.place);
     assert_eq!(place, Some(2), "the first has a request in hand");
     assert_eq!(clients.begin(5002, 1, 1, nobody).map(|session| session.place), Some(1));
-    assert_eq!(clients.look_up(1, 1, true), Known::Forgotten);
+    assert_eq!(clients.look_up(1, 1, true), DedupVerdict::Forgotten);
     assert_eq!(
         clients.look_up(0, 2, true),
-        Known::Repeated(DedupSession { client: 0, request: 2, place: 0 }, 0)
+        DedupVerdict::Repeated(DedupSession { client: 0, request: 2, place: 0 }, 0)
     );
 }
 
@@ -48,11 +52,14 @@ fn what_was_noted_is_known_again() {
     clients.restore(1, None);
     clients.restore(2, Some((9, 4, vec![DONE])));
     let session = DedupSession { client: 9, request: 4, place: 2 };
-    assert_eq!(clients.look_up(9, 4, true), Known::Repeated(session, 1));
+    assert_eq!(clients.look_up(9, 4, true), DedupVerdict::Repeated(session, 1));
     clients.let_all_go();
-    assert_eq!(clients.look_up(9, 4, true), Known::LetGo(session));
+    assert_eq!(clients.look_up(9, 4, true), DedupVerdict::LetGo(session));
     clients.take_up(&session, vec![DONE]);
-    assert_eq!((clients.look_up(9, 4, true), clients.replies(9)), (Known::Repeated(session, 1), &[DONE][..]));
+    assert_eq!(
+        (clients.look_up(9, 4, true), clients.replies(9)),
+        (DedupVerdict::Repeated(session, 1), &[DONE][..])
+    );
     for place in 3..MOST_CLIENTS {
         assert_eq!(
             clients.begin(1000 + place as u64, 1, 1, nobody).map(|session| session.place),
@@ -99,11 +106,11 @@ fn a_request_whose_replies_were_let_go_is_never_new() {
     let mut let_go = 0;
     for ((table, client), (request, operations)) in last {
         match tables[table].look_up(client, request, true) {
-            Known::Repeated(_, done) => assert_eq!(done, operations),
-            Known::LetGo(_) => let_go += 1,
+            DedupVerdict::Repeated(_, done) => assert_eq!(done, operations),
+            DedupVerdict::LetGo(_) => let_go += 1,
             other => panic!("{other:?}"),
         }
-        assert_eq!(tables[table].look_up(client, request - 1, true), Known::Outdated);
+        assert_eq!(tables[table].look_up(client, request - 1, true), DedupVerdict::Outdated);
     }
     assert!(let_go > 100, "{let_go}");
     drop(tables);
@@ -119,10 +126,13 @@ fn requests_in_hand_keep_their_replies_and_the_memory_of_long_ones_is_not_kept_f
     }
     let in_hand = |_, client| client != 1;
     assert!(clients.let_go(in_hand) && !clients.let_go(in_hand));
-    assert!(matches!(clients.look_up(1, 1, true), Known::LetGo(_)));
-    assert!(matches!(clients.look_up(0, 1, true), Known::Repeated(_, 1)));
+    assert!(matches!(clients.look_up(1, 1, true), DedupVerdict::LetGo(_)));
+    assert!(matches!(clients.look_up(0, 1, true), DedupVerdict::Repeated(_, 1)));
     assert!(clients.let_go(nobody));
-    assert!(matches!(clients.look_up(0, 1, true), Known::LetGo(_)), "it was passed over, not forgotten");
+    assert!(
+        matches!(clients.look_up(0, 1, true), DedupVerdict::LetGo(_)),
+        "it was passed over, not forgotten"
+    );
     clients.begin(2, 2, 1, nobody);
     assert_eq!(clients.last[2].replies.capacity(), 1);
 }

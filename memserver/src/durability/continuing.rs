@@ -5,7 +5,7 @@ use tracing::warn;
 
 use super::disk::{Disk, DiskErrorKind};
 use super::error::LogError;
-use super::log::{LogReader, Reach, RecoveryError, Report};
+use super::log::{LogReader, ReadLimit, RecoveryError, Report};
 use super::lsn::Lsn;
 use super::names::list_logs;
 use super::ring::{Ring, Word};
@@ -43,7 +43,7 @@ pub(super) fn files_for<M: NodeMemory>(
     disk: &impl Disk,
     (freed, applied): (Lsn, Lsn),
 ) -> Result<Report, OpenError> {
-    let looked = LogReader::look(disk, Some(ring.lineage), Reach::Below(freed + 1));
+    let looked = LogReader::look(disk, Some(ring.lineage), ReadLimit::Below(freed + 1));
     let found = looked.map_err(OpenError::from).and_then(|(_, report)| {
         continues(&report, freed)?;
         Ok(report)

@@ -9,7 +9,7 @@ const SECTOR: u64 = 512;
 
 /// What was found after a bad frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Behind {
+pub(super) enum AfterBadFrame {
     /// Nothing valid: the tail is torn.
     Nothing,
     /// Valid records, but sectors before them were never written, and nothing says that they had
@@ -35,12 +35,12 @@ const LEAST_WORK: usize = 4 << 20;
 /// client made them so, each of them as long as a frame can be. So the work is bounded: frames come
 /// first that are followed by what may follow them. Where even of these there are too many, it
 /// cannot be told.
-pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behind {
-    let mut search = Search::new(rest, expected, lineage);
+pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> AfterBadFrame {
+    let mut search = FrameSearch::new(rest, expected, lineage);
     if let Some((start, lsn)) = search.mark() {
-        return Behind::Mark { offset: at + start as u64, lsn };
+        return AfterBadFrame::Mark { offset: at + start as u64, lsn };
     }
-    let Ok(mut record) = search.first_record(rest.len(), true) else { return Behind::Unclear };
+    let Ok(mut record) = search.first_record(rest.len(), true) else { return AfterBadFrame::Unclear };
     // One before it that nothing follows, as others are damaged, or not written: by chance alone
     // there may be many, and this is as far as they are looked at.
     let before = record.map_or(rest.len(), |(start, _)| start);
@@ -48,9 +48,9 @@ pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behin
         record = Some(earlier);
     }
     match record {
-        None => Behind::Nothing,
-        Some((start, _)) if has_unwritten_sector(&rest[..start], at) => Behind::Unwritten,
-        Some((start, lsn)) => Behind::Record { offset: at + start as u64, lsn },
+        None => AfterBadFrame::Nothing,
+        Some((start, _)) if has_unwritten_sector(&rest[..start], at) => AfterBadFrame::Unwritten,
+        Some((start, lsn)) => AfterBadFrame::Record { offset: at + start as u64, lsn },
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behin
 struct TooMuch;
 
 /// The search for frames after a bad one.
-struct Search<'a> {
+struct FrameSearch<'a> {
     rest: &'a [u8],
     /// LSNs that frames there may have.
     lsns: RangeInclusive<Lsn>,
@@ -67,7 +67,7 @@ struct Search<'a> {
     left: usize,
 }
 
-impl<'a> Search<'a> {
+impl<'a> FrameSearch<'a> {
     fn new(rest: &'a [u8], expected: Lsn, lineage: u64) -> Self {
         let most = expected.saturating_add((rest.len() / FRAME_HEADER_BYTES) as u64);
         let left = rest.len().saturating_mul(MOST_OVER).saturating_add(LEAST_WORK);
@@ -160,7 +160,7 @@ mod tests {
 
     /// Bytes that checksums were computed over.
     fn work(rest: &[u8]) -> usize {
-        let mut search = Search::new(rest, EXPECTED, LINEAGE);
+        let mut search = FrameSearch::new(rest, EXPECTED, LINEAGE);
         let all = search.left;
         for is_followed in [true, false] {
             let _ = search.first_record(rest.len(), is_followed);
@@ -176,7 +176,7 @@ mod tests {
                 let rest = crafted(bytes, followed);
                 let most = MOST_OVER * bytes + LEAST_WORK;
                 assert!((most / 2..=most).contains(&work(&rest)), "{bytes} {followed}");
-                let expected = if followed { Behind::Unclear } else { Behind::Nothing };
+                let expected = if followed { AfterBadFrame::Unclear } else { AfterBadFrame::Nothing };
                 assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), expected, "{bytes}");
             }
         }
@@ -188,10 +188,10 @@ mod tests {
         let offset = 64 + rest.len() as u64;
         rest.extend(record(EXPECTED + 7, 100));
         rest.extend(record(EXPECTED + 8, 0));
-        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), Behind::Record { offset, lsn: EXPECTED + 7 });
+        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), AfterBadFrame::Record { offset, lsn: EXPECTED + 7 });
         let mut rest = crafted(2 << 20, true);
         rest.extend(frame::encode_mark(LINEAGE, EXPECTED + 3));
-        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), Behind::Mark { offset, lsn: EXPECTED + 3 });
+        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), AfterBadFrame::Mark { offset, lsn: EXPECTED + 3 });
     }
 
     #[test]
@@ -203,6 +203,6 @@ mod tests {
         // The next was never written.
         rest.resize(rest.len() + 2048, 0);
         rest.extend(record(EXPECTED + 3, 50));
-        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), Behind::Record { offset, lsn: EXPECTED + 1 });
+        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), AfterBadFrame::Record { offset, lsn: EXPECTED + 1 });
     }
 }

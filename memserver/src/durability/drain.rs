@@ -47,7 +47,7 @@ impl From<AccessError> for LogError {
 
 /// How far the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Progress {
+pub struct DrainProgress {
     /// LSN of the last record in files.
     pub drained: Lsn,
     /// LSN of the last record that a machine crash does not take.
@@ -163,7 +163,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     /// # Errors
     /// If the disk refuses; every later step gives the same error until [`retry`](Self::retry)
     /// succeeds. The ring keeps what is not synced, the writer keeps staging until it is full.
-    pub fn step(&mut self, now: Instant) -> Result<Progress, LogError> {
+    pub fn step(&mut self, now: Instant) -> Result<DrainProgress, LogError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
@@ -175,7 +175,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     ///
     /// # Errors
     /// As of `step`.
-    pub fn finish(&mut self, now: Instant) -> Result<Progress, LogError> {
+    pub fn finish(&mut self, now: Instant) -> Result<DrainProgress, LogError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
@@ -204,7 +204,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
 
     /// How far the log is, and when the next sync is due.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> DrainProgress {
         let due = match self.options.sync {
             SyncPolicy::Always => self.unsynced_since,
             SyncPolicy::Interval(interval) => {
@@ -212,7 +212,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             }
             SyncPolicy::Never => None,
         };
-        Progress { drained: self.drained_lsn, synced: self.synced_lsn, due }
+        DrainProgress { drained: self.drained_lsn, synced: self.synced_lsn, due }
     }
 
     /// The first record that can be read, by the headers of all files and without a look at what
@@ -263,7 +263,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         error
     }
 
-    fn try_step(&mut self, now: Instant, must_sync: bool) -> Result<Progress, LogError> {
+    fn try_step(&mut self, now: Instant, must_sync: bool) -> Result<DrainProgress, LogError> {
         let tail = self.ring.load(Word::Tail)?;
         while self.drained < tail {
             if self.file_bytes >= self.options.file_bytes {

@@ -3,7 +3,7 @@
 use super::anew::{cut, write_anew};
 use super::cursor::Cursor;
 pub use super::cursor::LogFile;
-use super::damage::{Behind, behind};
+use super::damage::{AfterBadFrame, behind};
 use super::disk::{Disk, DiskError, DiskErrorKind};
 pub use super::error::RecoveryError;
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
@@ -86,7 +86,7 @@ pub(crate) fn settle(disk: &mut impl Disk, report: &mut Report) -> Result<(), Di
 
 /// How far the last file is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reach {
+pub(crate) enum ReadLimit {
     /// As far as this record, which the caller has with all after it, and begins a new file with.
     Below(Lsn),
     /// To its end, or its torn tail. All records up to `synced` are known to have been on the disk:
@@ -132,7 +132,7 @@ fn check_header(
 fn scan_last<D: Disk>(
     disk: &D,
     file: &LogFile,
-    reach: Reach,
+    reach: ReadLimit,
     report: &mut Report,
 ) -> Result<(), RecoveryError> {
     let lineage = report.lineage.unwrap_or(0);
@@ -140,7 +140,7 @@ fn scan_last<D: Disk>(
     let mut expected = file.first;
     let fault = loop {
         report.last = expected - 1;
-        if reach == Reach::Below(expected) {
+        if reach == ReadLimit::Below(expected) {
             return Ok(());
         }
         match cursor.next(disk, lineage, expected)? {
@@ -151,9 +151,9 @@ fn scan_last<D: Disk>(
     };
     let damaged = |why| cursor.damaged(expected, why);
     let synced = match reach {
-        Reach::Below(_) => return Err(damaged(fault)),
-        Reach::End { synced } => synced,
-        Reach::Whole => return Ok(()),
+        ReadLimit::Below(_) => return Err(damaged(fault)),
+        ReadLimit::End { synced } => synced,
+        ReadLimit::Whole => return Ok(()),
     };
     if expected <= synced {
         return Err(damaged(format!("{fault}, but all records up to {synced} had been on the disk")));
@@ -163,20 +163,20 @@ fn scan_last<D: Disk>(
     let read = disk.read(&file.name, cursor.offset, &mut rest)?;
     rest.truncate(read);
     let why = match behind(&rest, cursor.offset, expected, lineage) {
-        Behind::Nothing => fault,
-        Behind::Unwritten => {
+        AfterBadFrame::Nothing => fault,
+        AfterBadFrame::Unwritten => {
             format!("{fault}; some of its sectors were not written when the machine crashed")
         }
-        Behind::Record { offset, lsn } => {
+        AfterBadFrame::Record { offset, lsn } => {
             return Err(damaged(format!("{fault}, but record {lsn} after it, at offset {offset}, is valid")));
         }
-        Behind::Mark { offset, lsn } => {
+        AfterBadFrame::Mark { offset, lsn } => {
             let synced = format!(
                 "{fault}, but a mark at offset {offset} says that all records up to {lsn} were on the disk"
             );
             return Err(damaged(synced));
         }
-        Behind::Unclear => {
+        AfterBadFrame::Unclear => {
             let why = "so much after it looks like records that it cannot be told whether any is valid";
             return Err(damaged(format!("{fault}, and {why}")));
         }
@@ -212,7 +212,7 @@ impl LogReader {
     /// If the files are not one log of this `lineage` (`None`: of any), the last is damaged
     /// before its tail, or the disk fails.
     pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
-        let (reader, mut report) = Self::look(disk, lineage, Reach::End { synced: 0 })?;
+        let (reader, mut report) = Self::look(disk, lineage, ReadLimit::End { synced: 0 })?;
         settle(disk, &mut report)?;
         Ok((reader, report))
     }
@@ -225,7 +225,7 @@ impl LogReader {
     pub(crate) fn look<D: Disk>(
         disk: &D,
         lineage: Option<u64>,
-        reach: Reach,
+        reach: ReadLimit,
     ) -> Result<(Self, Report), RecoveryError> {
         let mut report = Report { lineage, ..Report::default() };
         let names = list_logs(disk)?;

@@ -88,7 +88,7 @@ pub(super) fn list_snapshots(disk: &impl Disk) -> Result<Vec<(Lsn, String)>, Dis
 
 /// A snapshot with a good header and footer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Whole {
+pub(crate) struct ValidSnapshot {
     /// Where the log must be applied from.
     pub(crate) first: Lsn,
     /// Number of records.
@@ -99,7 +99,10 @@ pub(crate) struct Whole {
 
 /// The newest snapshot of the store of `lineage` (`None`: of any) with a good header and footer.
 /// Costs two short reads per snapshot that is looked at.
-pub(crate) fn newest_whole(disk: &impl Disk, lineage: Option<u64>) -> Result<Option<Whole>, DiskError> {
+pub(crate) fn newest_whole(
+    disk: &impl Disk,
+    lineage: Option<u64>,
+) -> Result<Option<ValidSnapshot>, DiskError> {
     let mut snapshots = list_snapshots(disk)?.into_iter().rev();
     Ok(snapshots.find_map(|(first, name)| whole(disk, &name, first, lineage)))
 }
@@ -400,7 +403,7 @@ pub fn prune(disk: &mut impl Disk, lineage: u64, keep: usize) -> Result<Pruned, 
 
 /// What a snapshot is, if its header and footer can be read and are good: what its reader asks of
 /// them, too.
-fn whole(disk: &impl Disk, name: &str, first: Lsn, lineage: Option<u64>) -> Option<Whole> {
+fn whole(disk: &impl Disk, name: &str, first: Lsn, lineage: Option<u64>) -> Option<ValidSnapshot> {
     let mut header = [0; HEADER_BYTES];
     let bytes = disk.len(name).ok()?;
     if bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 || disk.read(name, 0, &mut header).ok()? < header.len() {
@@ -420,7 +423,7 @@ fn whole(disk: &impl Disk, name: &str, first: Lsn, lineage: Option<u64>) -> Opti
     let is_whole = is_header_good
         && u32_at(&footer, 8) == BlockKind::Footer as u32
         && u64_at(&footer, 0) == xxh3_64_with_seed(&footer[8..], seed);
-    is_whole.then(|| Whole { first, records: u64_at(&footer, BLOCK_HEADER_BYTES), bytes })
+    is_whole.then(|| ValidSnapshot { first, records: u64_at(&footer, BLOCK_HEADER_BYTES), bytes })
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub struct Staging<M> {
 
 /// What a ring's header says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Noted {
+pub(crate) struct RingHeader {
     /// The log's random number.
     pub(crate) lineage: u64,
     /// The last record staged; there may be one more, not yet announced.
@@ -213,9 +213,9 @@ impl<M: NodeMemory> Staging<M> {
 
     /// What the header of the ring in `len` bytes of `memory` from `offset` on says, whatever else
     /// the ring holds.
-    pub(crate) fn noted_in(memory: Arc<M>, offset: u64, len: u64) -> Result<Noted, StagingError> {
+    pub(crate) fn noted_in(memory: Arc<M>, offset: u64, len: u64) -> Result<RingHeader, StagingError> {
         let ring = Ring::open(memory, offset, len)?;
-        Ok(Noted {
+        Ok(RingHeader {
             lineage: ring.lineage,
             last: ring.load(Word::LastLsn)?,
             synced: ring.load(Word::SyncedLsn)?,

@@ -12,7 +12,7 @@ use super::finishing::{Finished, Finishing};
 use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
-use crate::table::room::aside::Separators;
+use crate::table::room::aside::SeparatorBytes;
 use crate::table::room::fullness::kept_for_compaction_of;
 use crate::uploads::Upload;
 
@@ -118,7 +118,7 @@ impl<K: BuildKeys> Loader<K> {
 
     /// Whether there is the memory that replacing the table's segments needs to begin with: in a
     /// region that its load filled to the brim, not even what was deleted could ever be used again.
-    fn leave_room(&self, separators: &Separators) -> Result<(), LoadError> {
+    fn leave_room(&self, separators: &SeparatorBytes) -> Result<(), LoadError> {
         let grant = self.allocator.grant();
         let directory = separators.directory_room::<K>(self.descriptors.len() as u64);
         let needed = directory.bytes(K::PAGE_BYTES as u64) + kept_for_compaction_of(grant.reach());

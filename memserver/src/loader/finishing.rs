@@ -6,7 +6,7 @@ use fpcache::models::Segment;
 use fpcache_index::Directory;
 
 use crate::space::Extent;
-use crate::table::room::aside::Separators;
+use crate::table::room::aside::SeparatorBytes;
 use crate::table::values::ExternalValues;
 
 /// The directory of a load, being written.
@@ -18,13 +18,13 @@ pub(super) struct Finishing<K: BuildKeys> {
     pub(super) next: usize,
     /// The same directory as the memory node will have it.
     pub(super) directory: Directory<K::Key, Segment<K>>,
-    pub(super) separators: Separators,
+    pub(super) separators: SeparatorBytes,
     pub(super) segment_bytes: u64,
 }
 
 impl<K: BuildKeys> Default for Finishing<K> {
     fn default() -> Self {
-        let (root, published, separators) = (Vec::new(), Vec::new(), Separators::default());
+        let (root, published, separators) = (Vec::new(), Vec::new(), SeparatorBytes::default());
         let directory = Directory::from_sorted(Vec::new()).expect("nothing is out of order");
         Self { root, published, next: 0, directory, separators, segment_bytes: 0 }
     }
@@ -35,7 +35,7 @@ impl<K: BuildKeys> Default for Finishing<K> {
 pub(crate) struct Finished<K: BuildKeys> {
     pub(crate) record: TableRecord,
     pub(crate) directory: Directory<K::Key, Segment<K>>,
-    pub(crate) separators: Separators,
+    pub(crate) separators: SeparatorBytes,
     pub(crate) segment_bytes: u64,
     pub(crate) encoders: K::Encoders,
     /// Where the directory lies.

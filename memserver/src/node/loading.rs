@@ -12,13 +12,13 @@ use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::allocator::Allocator;
 use crate::loader::{Begin, Finished, LoadError, Loader};
-use crate::node::parked::{Progress, Until, cost};
-use crate::node::serving::Answer;
+use crate::node::parked::{RequestState, WaitFor, cost};
+use crate::node::serving::Dispatched;
 use crate::node::under_way::{LoadId, Loading};
 use crate::node::{MemoryNode, NodeState};
 use crate::space::{Extent, Space};
 use crate::table::segments::Counts;
-use crate::table::{Parts, Table};
+use crate::table::{Table, TableParts};
 use crate::versions::{FIRST_VERSION, next_version};
 
 /// How long a load lasts whose client sends nothing, once another wants to load.
@@ -165,11 +165,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn step_commit(
         &mut self,
         id: LoadId,
-        progress: Progress,
+        progress: RequestState,
         body: &mut Vec<u8>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Dispatched, Refusal> {
         let record = match progress {
-            Progress::Commit(record) => {
+            RequestState::Commit(record) => {
                 self.durable.take().unwrap_or(Ok(())).map_err(not_durable)?;
                 *record
             }
@@ -181,7 +181,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     match step {
                         Ok(true) => break,
                         Ok(false) if self.is_spent() => {
-                            return Ok(Answer::Waits(Progress::Finish, Until::Turn));
+                            return Ok(Dispatched::Waits(RequestState::Finish, WaitFor::Turn));
                         }
                         Ok(false) => {}
                         Err(error) => {
@@ -193,14 +193,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 let record = self.publish_load(id)?;
                 if self.wal.is_some() {
                     self.durable = None;
-                    return Ok(Answer::Waits(Progress::Commit(Box::new(record)), Until::Durable));
+                    return Ok(Dispatched::Waits(RequestState::Commit(Box::new(record)), WaitFor::Durable));
                 }
                 record
             }
         };
         body.extend(record.keys.to_le_bytes());
         body.extend(record.segments.to_le_bytes());
-        Ok(Answer::Now)
+        Ok(Dispatched::Now)
     }
 
     /// Takes some more of the records of a chunk.
@@ -208,17 +208,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         id: LoadId,
         chunk: &RecordChunk<'_>,
-        progress: Progress,
-    ) -> Result<Answer, Refusal> {
+        progress: RequestState,
+    ) -> Result<Dispatched, Refusal> {
         /// Records between two looks at the allowance.
         const RECORDS: u32 = 64;
         let region = Arc::clone(&self.superblock.region);
-        if self.owned.is_some() && matches!(progress, Progress::New) {
+        if self.owned.is_some() && matches!(progress, RequestState::New) {
             self.check_chunk_owned(id, chunk)?;
         }
         let loader = self.loader(id)?;
         let mut place = match progress {
-            Progress::Chunk(place) => Ok(place),
+            RequestState::Chunk(place) => Ok(place),
             _ => loader.begin_chunk(chunk),
         };
         loop {
@@ -232,10 +232,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 Ok(next) => {
                     self.charge(cost::bytes(next.at - before));
                     if next.left == 0 {
-                        return Ok(Answer::Now);
+                        return Ok(Dispatched::Now);
                     }
                     if self.is_spent() {
-                        return Ok(Answer::Waits(Progress::Chunk(next), Until::Turn));
+                        return Ok(Dispatched::Waits(RequestState::Chunk(next), WaitFor::Turn));
                     }
                     place = Ok(next);
                 }
@@ -287,7 +287,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             next_version: next_version(FIRST_VERSION),
             keys: record.keys,
         };
-        let parts = Parts {
+        let parts = TableParts {
             record,
             counts,
             encoders,

@@ -10,11 +10,11 @@ use fpcache::message::{AskedKeys, ErrorCode, Refusal};
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{NodeMemory, SHORT_BODY};
 
-use crate::node::parked::{Progress, Until, cost};
-use crate::node::serving::Answer;
+use crate::node::parked::{RequestState, WaitFor, cost};
+use crate::node::serving::Dispatched;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::TableError;
-use crate::transit::{Held, MOST_REPLY};
+use crate::transit::{MOST_REPLY, TransitGuard};
 
 /// Bytes of a reply to a key, without its value.
 const LEAST: usize = 16;
@@ -22,12 +22,12 @@ const LEAST: usize = 16;
 const LONGEST_RECORD: usize = 1 << 16;
 
 /// How far a lookup is.
-struct Place {
+struct LookupPosition {
     /// Bytes of the keys that are done.
     at: usize,
     /// Keys that are left.
     left: u32,
-    room: Option<Held>,
+    room: Option<TransitGuard>,
     /// `at`, `left` and the bytes of the reply, as they were when that was short.
     short: (usize, u32, usize),
 }
@@ -38,12 +38,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn get(
         &mut self,
         keys: &AskedKeys<'_>,
-        progress: Progress,
+        progress: RequestState,
         body: &mut Vec<u8>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Dispatched, Refusal> {
         let too_long =
             || Refusal::new(ErrorCode::Invalid, "the result would exceed the maximum length of a reply");
-        let is_new = !matches!(progress, Progress::Get { .. });
+        let is_new = !matches!(progress, RequestState::Get { .. });
         let is_wish = keys.count > 0 || !self.superblock.breaks(Sabotage::WishOfNoKey);
         if is_new
             && is_wish
@@ -54,20 +54,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             table.want_checkpoint();
         }
         let mut place = match progress {
-            Progress::Get { at, left, body: before, room } => {
+            RequestState::Get { at, left, body: before, room } => {
                 *body = before;
-                Place { at, left, room, short: (at, left, body.len()) }
+                LookupPosition { at, left, room, short: (at, left, body.len()) }
             }
             _ if keys.count as usize > MOST_REPLY / LEAST => return Err(too_long()),
-            _ => Place { at: 0, left: keys.count, room: None, short: (0, keys.count, 0) },
+            _ => LookupPosition { at: 0, left: keys.count, room: None, short: (0, keys.count, 0) },
         };
         while place.left > 0 {
             let needs_room = body.len() > SHORT_BODY && (self.is_spent() || !is_new);
             if needs_room && place.room.is_none() && !self.find_room(&mut place, body) {
-                return Ok(place.waits(body, Until::ReplyRoom));
+                return Ok(place.waits(body, WaitFor::ReplyRoom));
             }
             if self.is_spent() {
-                return Ok(place.waits(body, Until::Turn));
+                return Ok(place.waits(body, WaitFor::Turn));
             }
             let before = body.len();
             if before <= SHORT_BODY {
@@ -91,12 +91,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Err(Refusal::new(ErrorCode::Invalid, "the request has more keys than its count says"));
         }
         self.room = place.room;
-        Ok(Answer::Now)
+        Ok(Dispatched::Now)
     }
 
     /// Finds room for a long reply; if there is none, what is more than short is given up and
     /// looked up again later.
-    fn find_room(&self, place: &mut Place, body: &mut Vec<u8>) -> bool {
+    fn find_room(&self, place: &mut LookupPosition, body: &mut Vec<u8>) -> bool {
         place.room = self.transit.keep_reply(MOST_REPLY);
         let (capacity, kept) = match place.room {
             Some(_) => (MOST_REPLY + LONGEST_RECORD, body.len()),
@@ -152,10 +152,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 }
 
-impl Place {
+impl LookupPosition {
     /// Parks the lookup.
-    fn waits(self, body: &mut Vec<u8>, until: Until) -> Answer {
+    fn waits(self, body: &mut Vec<u8>, until: WaitFor) -> Dispatched {
         let Self { at, left, room, .. } = self;
-        Answer::Waits(Progress::Get { at, left, body: std::mem::take(body), room }, until)
+        Dispatched::Waits(RequestState::Get { at, left, body: std::mem::take(body), room }, until)
     }
 }

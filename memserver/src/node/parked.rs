@@ -17,7 +17,7 @@ use fpcache_fabric::ClientId;
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::loader::ChunkPlace;
-use crate::transit::Held;
+use crate::transit::TransitGuard;
 
 /// The allowance of a turn, in nanoseconds.
 pub(crate) const QUANTUM: i64 = 300_000;
@@ -58,7 +58,7 @@ pub mod cost {
 
 /// What a parked request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum WaitFor {
     /// The table's next turn.
     Turn,
     /// This many of the operations that wait for the disk have been done since the beginning.
@@ -81,7 +81,7 @@ pub(crate) enum Until {
     Durable,
 }
 
-impl Until {
+impl WaitFor {
     /// Whether other writes must wait meanwhile.
     pub(super) fn is_exclusive(self) -> bool {
         matches!(self, Self::Quiet | Self::Room | Self::LogRoom | Self::NextPiece | Self::Durable)
@@ -91,7 +91,7 @@ impl Until {
 /// An external value on its way to the log, for an operation that is decided when all of it is
 /// there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Put {
+pub(crate) struct ValueToLog {
     pub(crate) extent: ValueExtent,
     /// The entry with its first piece.
     pub(crate) first: Option<Lsn>,
@@ -101,28 +101,28 @@ pub(crate) struct Put {
 
 /// A write that has begun.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Going {
+pub(crate) struct WriteInProgress {
     pub(crate) session: DedupSession,
     /// Its next operation.
     pub(crate) next: usize,
     /// How many operations of all requests must have been done before all of its own are.
     pub(crate) entries: u64,
     /// The value of its next operation, if that is on its way.
-    pub(crate) put: Option<Put>,
+    pub(crate) put: Option<ValueToLog>,
 }
 
 /// How far a request is.
 #[derive(Debug)]
-pub(crate) enum Progress {
+pub(crate) enum RequestState {
     New,
-    Write(Going),
+    Write(WriteInProgress),
     /// A lookup: bytes of keys that are done, keys that are left, and the reply so far, which is
     /// short until it has room.
     Get {
         at: usize,
         left: u32,
         body: Vec<u8>,
-        room: Option<Held>,
+        room: Option<TransitGuard>,
     },
     Chunk(ChunkPlace),
     /// A load whose directory is being written.
@@ -131,7 +131,7 @@ pub(crate) enum Progress {
     Commit(Box<TableRecord>),
 }
 
-impl Progress {
+impl RequestState {
     /// How far that is: grows whenever a request gets on.
     pub(super) fn place(&self) -> usize {
         match self {
@@ -149,17 +149,17 @@ impl Progress {
 pub(crate) struct Parked {
     pub(crate) client: ClientId,
     pub(crate) request: Vec<u8>,
-    pub(crate) progress: Progress,
-    pub(crate) until: Until,
+    pub(crate) progress: RequestState,
+    pub(crate) until: WaitFor,
     /// Counts the request's bytes, if it is long.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<TransitGuard>,
 }
 
 impl Parked {
     /// Whose write it is, if it has begun.
     fn session(&self) -> Option<u64> {
         match &self.progress {
-            Progress::Write(going) => Some(going.session.client),
+            RequestState::Write(going) => Some(going.session.client),
             _ => None,
         }
     }
@@ -167,17 +167,17 @@ impl Parked {
 
 /// The parked requests of a table.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct ParkedRequests {
     /// For which other writes wait.
     pub(super) first: Option<Parked>,
     pub(super) rest: VecDeque<Parked>,
     /// Those that got on in this turn: their next one comes after those of the others.
     pub(super) moved: VecDeque<Parked>,
     /// Replies to those that are done.
-    replies: VecDeque<(ClientId, Vec<u8>, Option<Held>)>,
+    replies: VecDeque<(ClientId, Vec<u8>, Option<TransitGuard>)>,
 }
 
-impl Queue {
+impl ParkedRequests {
     pub(super) fn all(&self) -> impl Iterator<Item = &Parked> {
         self.first.iter().chain(&self.rest).chain(&self.moved)
     }
@@ -204,12 +204,12 @@ impl Queue {
 
     /// Whether a load waits until its records are on the disk.
     pub(crate) fn awaits_durable(&self) -> bool {
-        self.first.as_ref().is_some_and(|parked| parked.until == Until::Durable)
+        self.first.as_ref().is_some_and(|parked| parked.until == WaitFor::Durable)
     }
 
     /// The first entry of the log with a piece of a value whose mutation is still to be written.
     pub(crate) fn first_piece(&self) -> Option<Lsn> {
-        let Progress::Write(going) = &self.first.as_ref()?.progress else { return None };
+        let RequestState::Write(going) = &self.first.as_ref()?.progress else { return None };
         going.put.and_then(|put| put.first)
     }
 
@@ -225,7 +225,7 @@ impl Queue {
     }
 
     /// A reply that has what it had room for until it is taken.
-    pub(crate) fn push_reply(&mut self, client: ClientId, reply: Vec<u8>, room: Option<Held>) {
+    pub(crate) fn push_reply(&mut self, client: ClientId, reply: Vec<u8>, room: Option<TransitGuard>) {
         self.replies.push_back((client, reply, room));
     }
 
@@ -237,7 +237,7 @@ impl Queue {
     /// made durable: others wait for that.
     pub(super) fn take_of(&mut self, client: ClientId) -> Vec<Parked> {
         let is_its =
-            |parked: &Parked| parked.client == client && !matches!(parked.progress, Progress::Commit(_));
+            |parked: &Parked| parked.client == client && !matches!(parked.progress, RequestState::Commit(_));
         let mut gone: Vec<Parked> = self.first.take_if(|parked| is_its(parked)).into_iter().collect();
         for _ in 0..self.rest.len() {
             let Some(parked) = self.rest.pop_front() else { break };

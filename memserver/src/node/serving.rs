@@ -8,7 +8,7 @@ use fpcache::message::{ErrorCode, Refusal, Request, SocketStats, encode_reply};
 use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, SHORT_BODY, Service, Waker, Work};
 
 use crate::loader::{Begin, LoadError};
-use crate::node::parked::{Parked, Progress, QUANTUM, SHORT_ALLOWANCE, SHORT_REQUEST, Until, cost};
+use crate::node::parked::{Parked, QUANTUM, RequestState, SHORT_ALLOWANCE, SHORT_REQUEST, WaitFor, cost};
 use crate::node::snapshotting::PAUSE;
 use crate::node::under_way::LoadId;
 use crate::node::{MemoryNode, NodeState};
@@ -16,13 +16,13 @@ use crate::table::error::TableError;
 use crate::wal::Wal;
 
 /// How far the answer to a request is.
-pub(crate) enum Answer {
+pub(crate) enum Dispatched {
     /// It is there.
     Now,
     /// It comes when the disk has got so far.
     Later,
     /// The request made this progress, and continues after that.
-    Waits(Progress, Until),
+    Waits(RequestState, WaitFor),
 }
 
 /// The refusal for a region that cannot be accessed: a bug.
@@ -35,9 +35,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         client: ClientId,
         request: &[u8],
-        progress: Progress,
+        progress: RequestState,
         body: &mut Vec<u8>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Dispatched, Refusal> {
         let id = |number| LoadId { client, number };
         match Request::decode::<K>(self.creation, request)? {
             Request::Stats => self.stats().encode(body),
@@ -56,13 +56,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Request::LoadCommit(load) => return self.step_commit(id(load), progress, body),
             Request::LoadAbort(load) => self.abort(id(load)),
             Request::Write(write) => {
-                let going = if let Progress::Write(going) = progress { Some(going) } else { None };
+                let going = if let RequestState::Write(going) = progress { Some(going) } else { None };
                 return self.write(client, &write, going, body);
             }
             Request::Value(piece) => return self.take_piece(client, &piece),
             Request::Get(keys) => return self.get(&keys, progress, body),
         }
-        Ok(Answer::Now)
+        Ok(Dispatched::Now)
     }
 
     /// Continues a request; returns it if it is not finished.
@@ -71,17 +71,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         let answer = self.answer(client, &request, progress, &mut body);
-        if let (Until::Room, Some(table)) = (until, self.state.table_mut())
-            && !matches!(answer, Ok(Answer::Waits(_, Until::Room)))
+        if let (WaitFor::Room, Some(table)) = (until, self.state.table_mut())
+            && !matches!(answer, Ok(Dispatched::Waits(_, WaitFor::Room)))
         {
             // It needs none any more.
             table.give_up_search();
         }
         let mut reply = Vec::new();
         let parked = match answer {
-            Ok(Answer::Waits(progress, until)) => Some(Parked { client, request, progress, until, held }),
-            Ok(Answer::Later) => None,
-            Ok(Answer::Now) => {
+            Ok(Dispatched::Waits(progress, until)) => Some(Parked { client, request, progress, until, held }),
+            Ok(Dispatched::Later) => None,
+            Ok(Dispatched::Now) => {
                 encode_reply(Ok(&body), &mut reply);
                 None
             }
@@ -172,20 +172,20 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
         let owed = if self.is_spent() { Some(self.allowance) } else { None };
         if owed.is_some() {
             if request.len() > SHORT_REQUEST {
-                self.parked.park(park(Progress::New, Until::Turn), false);
+                self.parked.park(park(RequestState::New, WaitFor::Turn), false);
                 return Handled::Later;
             }
             self.allowance = SHORT_ALLOWANCE;
         }
         let mut body = std::mem::take(&mut self.body);
         body.clear();
-        let handled = match self.answer(client, request, Progress::New, &mut body) {
-            Ok(Answer::Later) => Handled::Later,
-            Ok(Answer::Waits(progress, until)) => {
+        let handled = match self.answer(client, request, RequestState::New, &mut body) {
+            Ok(Dispatched::Later) => Handled::Later,
+            Ok(Dispatched::Waits(progress, until)) => {
                 self.parked.park(park(progress, until), false);
                 Handled::Later
             }
-            Ok(Answer::Now) => {
+            Ok(Dispatched::Now) => {
                 encode_reply(Ok(&body), reply);
                 Handled::Now
             }

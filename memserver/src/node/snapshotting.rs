@@ -40,7 +40,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
 /// The result of a step of a snapshot.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum SnapshotStep {
     /// There is more to do at once.
     More,
     /// The disk has not yet got so far.
@@ -90,17 +90,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Takes some more of the snapshot under way.
-    pub(crate) fn step_snapshot(&mut self) -> Result<Step, TableError> {
+    pub(crate) fn step_snapshot(&mut self) -> Result<SnapshotStep, TableError> {
         let Self {
             superblock, state: NodeState::Serving(table), wal: Some(wal), snapshotting, left_out, ..
         } = self
         else {
-            return Ok(Step::Idle);
+            return Ok(SnapshotStep::Idle);
         };
-        let Some(taking) = snapshotting else { return Ok(Step::Idle) };
+        let Some(taking) = snapshotting else { return Ok(SnapshotStep::Idle) };
         match wal.snapshots.outcome() {
             Some(outcome) => return self.end_snapshot(outcome),
-            None if taking.is_finished => return Ok(Step::Waits),
+            None if taking.is_finished => return Ok(SnapshotStep::Waits),
             None => {}
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
@@ -131,24 +131,26 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 self.give_up_snapshot();
                 // Little changes that by itself, and the snapshot may be long.
                 self.retry_at = self.retry_at.map(|at| at + RETRY_DAMAGED_AFTER);
-                return Ok(Step::Ended(Err(SnapshotError::Table(error.to_string()))));
+                return Ok(SnapshotStep::Ended(Err(SnapshotError::Table(error.to_string()))));
             }
-            return Ok(Step::More);
+            return Ok(SnapshotStep::More);
         }
         if !taking.records.is_empty() {
             let records = std::mem::take(&mut taking.records);
             if let Some(back) = wal.snapshots.push(records) {
                 taking.records = back;
-                return Ok(Step::Waits);
+                return Ok(SnapshotStep::Waits);
             }
-            return Ok(Step::More);
+            return Ok(SnapshotStep::More);
         }
         // It counts only with the log up to there: that must be on the disk first.
         let last = *taking.last.get_or_insert(wal.last());
         if wal.synced() < last {
             wal.want_synced(last);
             let failure = wal.failure();
-            let Some(full) = failure.as_ref().and_then(LogError::no_room) else { return Ok(Step::Waits) };
+            let Some(full) = failure.as_ref().and_then(LogError::no_room) else {
+                return Ok(SnapshotStep::Waits);
+            };
             // The log waits for room, which this snapshot may have, and this one for the log.
             return self.end_snapshot(Err(full.clone().into()));
         }
@@ -158,15 +160,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             left_out.note(wal.recovery_area.memory())?;
         }
         taking.is_finished = wal.snapshots.finish(last);
-        Ok(if taking.is_finished { Step::More } else { Step::Waits })
+        Ok(if taking.is_finished { SnapshotStep::More } else { SnapshotStep::Waits })
     }
 
     /// Takes up how the snapshot under way has ended.
-    fn end_snapshot(&mut self, outcome: Result<SnapshotInfo, SnapshotError>) -> Result<Step, TableError> {
+    fn end_snapshot(
+        &mut self,
+        outcome: Result<SnapshotInfo, SnapshotError>,
+    ) -> Result<SnapshotStep, TableError> {
         match &outcome {
             Ok(info) => {
                 let taken = self.snapshotting.take();
-                let Some(wal) = &mut self.wal else { return Ok(Step::Idle) };
+                let Some(wal) = &mut self.wal else { return Ok(SnapshotStep::Idle) };
                 let now = taken.map(|taken| taken.left_out).unwrap_or_default();
                 if now != self.left_out {
                     self.left_out = now;
@@ -186,7 +191,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 self.retry_at = self.retry_at.map(|at| at + longer);
             }
         }
-        Ok(Step::Ended(outcome))
+        Ok(SnapshotStep::Ended(outcome))
     }
 
     /// Begins a snapshot if it is time, or gets on with the one under way; says when there is more
@@ -207,9 +212,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         }
         match self.step_snapshot() {
-            Ok(Step::More) => Work::More,
-            Ok(Step::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
-            Ok(Step::Ended(Err(error))) => {
+            Ok(SnapshotStep::More) => Work::More,
+            Ok(SnapshotStep::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
+            Ok(SnapshotStep::Ended(Err(error))) => {
                 error!("no snapshot was written: {error}");
                 Work::At(self.retry_at.unwrap_or(now + RETRY_AFTER))
             }
@@ -221,11 +226,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn step_durable(&mut self) -> Work {
         self.begin_snapshot();
         let ended = match self.step_snapshot() {
-            Ok(Step::More) => {
+            Ok(SnapshotStep::More) => {
                 self.charge(cost::STEP);
                 return Work::More;
             }
-            Ok(Step::Waits | Step::Idle) => {
+            Ok(SnapshotStep::Waits | SnapshotStep::Idle) => {
                 let Some(wal) = &mut self.wal else { return Work::Nothing };
                 let Some(failure) = wal.failure() else {
                     wal.want_synced(wal.last());
@@ -234,7 +239,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 self.give_up_snapshot();
                 Err(failure.to_string())
             }
-            Ok(Step::Ended(outcome)) => outcome.map(|_| ()).map_err(|error| error.to_string()),
+            Ok(SnapshotStep::Ended(outcome)) => outcome.map(|_| ()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         self.durable = Some(ended);
@@ -247,9 +252,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             // One that began earlier is finished first: it lacks nothing that the log has not.
             self.begin_snapshot();
             match self.step_snapshot().map_err(|error| error.to_string())? {
-                Step::More => {}
-                Step::Idle if self.wal.is_none() || self.state.table().is_none() => return Ok(()),
-                Step::Idle | Step::Waits => {
+                SnapshotStep::More => {}
+                SnapshotStep::Idle if self.wal.is_none() || self.state.table().is_none() => return Ok(()),
+                SnapshotStep::Idle | SnapshotStep::Waits => {
                     if let Some(wal) = &mut self.wal
                         && let Some(failure) = wal.wait_a_little()
                     {
@@ -257,7 +262,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                         return Err(failure);
                     }
                 }
-                Step::Ended(outcome) => return outcome.map(|_| ()).map_err(|error| error.to_string()),
+                SnapshotStep::Ended(outcome) => {
+                    return outcome.map(|_| ()).map_err(|error| error.to_string());
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use fpcache::layout::Stored;
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::node::MemoryNode;
-use crate::node::parked::{Going, Progress, Put, QUANTUM, Until};
+use crate::node::parked::{QUANTUM, RequestState, ValueToLog, WaitFor, WriteInProgress};
 use crate::transit::MOST_REPLY;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
@@ -67,16 +67,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.quiet.is_wanted() && !self.log_fails() && !self.is_searching()
     }
 
-    fn is_ready(&mut self, until: Until) -> bool {
+    fn is_ready(&mut self, until: WaitFor) -> bool {
         let is_ready = match until {
-            Until::Turn | Until::Room | Until::NextPiece => true,
-            Until::Published(entries) => self.pending.has_published(entries),
-            Until::Answered(session) => !self.is_in_hand(session),
-            Until::Quiet => self.pending.is_empty(),
-            Until::ReplyRoom => return self.transit.has_room_for_reply(MOST_REPLY),
-            Until::OperationRoom => self.transit.has_room_for_operation(),
-            Until::LogRoom => self.wal.as_mut().is_none_or(|wal| wal.has_room()),
-            Until::Durable => return self.durable.is_some(),
+            WaitFor::Turn | WaitFor::Room | WaitFor::NextPiece => true,
+            WaitFor::Published(entries) => self.pending.has_published(entries),
+            WaitFor::Answered(session) => !self.is_in_hand(session),
+            WaitFor::Quiet => self.pending.is_empty(),
+            WaitFor::ReplyRoom => return self.transit.has_room_for_reply(MOST_REPLY),
+            WaitFor::OperationRoom => self.transit.has_room_for_operation(),
+            WaitFor::LogRoom => self.wal.as_mut().is_none_or(|wal| wal.has_room()),
+            WaitFor::Durable => return self.durable.is_some(),
         };
         is_ready || self.log_fails()
     }
@@ -115,7 +115,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         let mut moved = std::mem::take(&mut self.parked.moved);
         self.parked.rest.append(&mut moved);
-        if self.parked.all().any(|parked| parked.until == Until::LogRoom)
+        if self.parked.all().any(|parked| parked.until == WaitFor::LogRoom)
             && let Some(wal) = &mut self.wal
         {
             wal.want_synced(wal.last());
@@ -134,7 +134,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Whether a parked request need not wait for the first: lookups need not.
     fn may_go_on(&self, at: usize) -> bool {
-        !self.holds_writes() || matches!(self.parked.rest[at].progress, Progress::Get { .. })
+        !self.holds_writes() || matches!(self.parked.rest[at].progress, RequestState::Get { .. })
     }
 
     /// Drops what a client that has gone had parked. Operations that are done stay done.
@@ -143,21 +143,21 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             .parked
             .first
             .as_ref()
-            .is_some_and(|first| first.client == client && first.until == Until::Room);
+            .is_some_and(|first| first.client == client && first.until == WaitFor::Room);
         let gone = self.parked.take_of(client);
         if let (true, Some(table)) = (was_searching, self.state.table_mut()) {
             // Those that wait for room begin searches of their own.
             table.give_up_search();
         }
         for parked in gone {
-            if let Progress::Write(Going { put: Some(put), .. }) = parked.progress {
+            if let RequestState::Write(WriteInProgress { put: Some(put), .. }) = parked.progress {
                 self.give_up_value(&put);
             }
         }
     }
 
     /// Gives up a value on its way to the log.
-    pub(crate) fn give_up_value(&mut self, put: &Put) {
+    pub(crate) fn give_up_value(&mut self, put: &ValueToLog) {
         let value = Stored::External(put.extent);
         self.take_back(&value);
         // Should that fail, the pieces stay in the log until something after them is done.

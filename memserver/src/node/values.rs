@@ -10,8 +10,8 @@ use fpcache::message::{ErrorCode, Refusal, Sent, ValuePiece, Write, WriteKind, W
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
-use crate::node::parked::{Progress, Until, cost};
-use crate::node::serving::{Answer, internal};
+use crate::node::parked::{RequestState, WaitFor, cost};
+use crate::node::serving::{Dispatched, internal};
 use crate::node::under_way::LoadId;
 use crate::node::writes::Unable;
 use crate::node::{MemoryNode, NodeState};
@@ -26,12 +26,16 @@ const LOADS: u64 = 0;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Takes a piece of a value that comes ahead of a write, or of a load's record.
-    pub(crate) fn take_piece(&mut self, client: ClientId, piece: &ValuePiece<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn take_piece(
+        &mut self,
+        client: ClientId,
+        piece: &ValuePiece<'_>,
+    ) -> Result<Dispatched, Refusal> {
         let region = Arc::clone(&self.superblock.region);
         self.charge(cost::OPERATION + cost::bytes(piece.bytes.len()));
         if piece.client == LOADS {
             let id = LoadId { client, number: piece.request };
-            return self.take_piece_of_load(id, &*region, piece).map(|()| Answer::Now);
+            return self.take_piece_of_load(id, &*region, piece).map(|()| Dispatched::Now);
         }
         let most = uploads::most_ahead(self.superblock.grant.reach());
         let Self { state: NodeState::Serving(table), uploads, transit, .. } = self else {
@@ -49,10 +53,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Some(added) => added,
             None => {
                 let memory = match self.memory_for(piece)? {
-                    Memory::Searched => return Ok(Answer::Waits(Progress::New, Until::Room)),
-                    Memory::NotQuiet => return Ok(Answer::Waits(Progress::New, Until::Quiet)),
-                    Memory::None => None,
-                    Memory::Found(memory) => Some(memory),
+                    ValueSpace::Searched => return Ok(Dispatched::Waits(RequestState::New, WaitFor::Room)),
+                    ValueSpace::NotQuiet => return Ok(Dispatched::Waits(RequestState::New, WaitFor::Quiet)),
+                    ValueSpace::None => None,
+                    ValueSpace::Found(memory) => Some(memory),
                 };
                 let mut upload = Upload::begin(memory, piece.value_bytes, self.transit.hold_value());
                 let added = upload.add(&*region, piece).map_err(internal)?;
@@ -60,7 +64,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 added
             }
         };
-        if added { Ok(Answer::Now) } else { Err(uploads::out_of_order()) }
+        if added { Ok(Dispatched::Now) } else { Err(uploads::out_of_order()) }
     }
 
     /// Takes a piece of the value of a record that a load has yet to send.
@@ -83,11 +87,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Memory for a value whose first piece has come.
-    fn memory_for(&mut self, piece: &ValuePiece<'_>) -> Result<Memory, Refusal> {
+    fn memory_for(&mut self, piece: &ValuePiece<'_>) -> Result<ValueSpace, Refusal> {
         let (bytes, mut has_tried) = (piece.value_bytes as usize, false);
         if self.is_searching() && self.parked.holds_writes() {
             // For another request, which what is free now is kept for.
-            return Ok(Memory::Searched);
+            return Ok(ValueSpace::Searched);
         }
         loop {
             let Self { superblock, state: NodeState::Serving(table), .. } = self else {
@@ -102,16 +106,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 },
             };
             match found {
-                Some(memory) => return Ok(Memory::Found(memory)),
+                Some(memory) => return Ok(ValueSpace::Found(memory)),
                 // The write that others wait for has the table to itself: this one would search in
                 // its way.
-                None if self.parked.holds_writes() => return Ok(Memory::Searched),
-                None if has_tried => return Ok(Memory::None),
+                None if self.parked.holds_writes() => return Ok(ValueSpace::Searched),
+                None if has_tried => return Ok(ValueSpace::None),
                 None => match self.make_room_for_value(bytes)? {
                     Ok(true) => has_tried = true,
-                    Ok(false) => return Ok(Memory::Searched),
-                    Err(Unable::NotQuiet) if !self.log_fails() => return Ok(Memory::NotQuiet),
-                    Err(_) => return Ok(Memory::None),
+                    Ok(false) => return Ok(ValueSpace::Searched),
+                    Err(Unable::NotQuiet) if !self.log_fails() => return Ok(ValueSpace::NotQuiet),
+                    Err(_) => return Ok(ValueSpace::None),
                 },
             }
         }
@@ -234,7 +238,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 }
 
 /// Memory for a value.
-enum Memory {
+enum ValueSpace {
     Found(Extent),
     /// There is no room for it, as its operation will say.
     None,

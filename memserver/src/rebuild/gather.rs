@@ -53,9 +53,9 @@ pub fn neighbours(centre: Facts, left: Option<Facts>, right: Option<Facts>) -> G
 #[derive(Clone, Copy, Debug)]
 pub struct Gathered<'a> {
     /// First coordinate of the range to cover.
-    pub lo: u64,
+    pub first_x: u64,
     /// Last coordinate of the range to cover, itself included.
-    pub hi: u64,
+    pub last_x: u64,
     /// Coordinates within the range, ascending, that of an incoming record included. Fewer than a
     /// window has slots are equal.
     pub xs: &'a [u64],

@@ -137,12 +137,12 @@ impl Default for RunOptions {
 
 /// How full and how long segments may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct FillLimits {
     fill: f64,
     max_slots: u16,
 }
 
-impl Room {
+impl FillLimits {
     /// Most keys of a segment: at least 1.
     pub(super) fn max_keys(self) -> usize {
         ((f64::from(self.max_slots) * self.fill) as usize).max(1)
@@ -178,17 +178,17 @@ impl Limits {
     const LEAST_MAX: u16 = 8;
 
     /// Segments as long as there may be.
-    pub(super) fn whole(&self, fill: f64) -> Room {
-        Room { fill, max_slots: self.max_slots }
+    pub(super) fn whole(&self, fill: f64) -> FillLimits {
+        FillLimits { fill, max_slots: self.max_slots }
     }
 
     /// Segments of at most about this many keys.
-    pub(super) fn of_keys(&self, keys: usize, fill: f64) -> Room {
+    pub(super) fn of_keys(&self, keys: usize, fill: f64) -> FillLimits {
         let slots = (keys as f64 / fill) as u16;
-        Room { fill, max_slots: slots.clamp(Self::LEAST_MAX, self.max_slots) }
+        FillLimits { fill, max_slots: slots.clamp(Self::LEAST_MAX, self.max_slots) }
     }
 
-    pub(super) fn options(&self, room: Room, epsilon: u32) -> SegmentOptions {
+    pub(super) fn options(&self, room: FillLimits, epsilon: u32) -> SegmentOptions {
         SegmentOptions {
             epsilon,
             least_epsilon: u32::from(self.epsilon),

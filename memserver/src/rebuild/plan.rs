@@ -12,16 +12,16 @@ use fpcache_index::{Line, Piece, SegmentModel, SegmentOptions, Segmenter};
 pub use super::gather::{Facts, Gather, Gathered, neighbours};
 use super::options::Limits;
 pub use super::options::{RebuildOptions, RunOptions};
-use super::reserve::{Part, divide};
+use super::reserve::{RunPart, divide};
 use super::runs::Youngest;
 
 /// A segment to build.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Planned {
     /// First coordinate of its range.
-    pub lo: u64,
+    pub first_x: u64,
     /// Last coordinate of its range, itself included.
-    pub hi: u64,
+    pub last_x: u64,
     /// Its keys, by their place in [`Gathered::xs`].
     pub keys: Range<usize>,
     /// Its model.
@@ -49,7 +49,7 @@ pub struct Planned {
 /// a busy machine; `benches/plan.rs`.
 pub fn plan(gathered: &Gathered<'_>, options: &RebuildOptions) -> Vec<Planned> {
     let limits = Limits::new(options);
-    let mut planner = Planner { gathered, limits, planned: Vec::with_capacity(2), low: gathered.lo };
+    let mut planner = Planner { gathered, limits, planned: Vec::with_capacity(2), low: gathered.first_x };
     let youngest = (gathered.ages.len() == gathered.xs.len()).then(|| Youngest::of(gathered.ages));
     match youngest.as_ref().and_then(|y| y.run(gathered.xs, gathered.ages, options.runs.least)) {
         Some(run) => {
@@ -64,7 +64,12 @@ pub fn plan(gathered: &Gathered<'_>, options: &RebuildOptions) -> Vec<Planned> {
             } else {
                 limits.whole(limits.fill)
             };
-            planner.add(&Part { keys: 0..gathered.xs.len(), hi: gathered.hi, room, reserve: Vec::new() });
+            planner.add(&RunPart {
+                keys: 0..gathered.xs.len(),
+                last_x: gathered.last_x,
+                room,
+                reserve: Vec::new(),
+            });
         }
     }
     planner.planned
@@ -80,10 +85,10 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     /// Adds the segments of a part.
-    fn add(&mut self, part: &Part) {
+    fn add(&mut self, part: &RunPart) {
         let xs = &self.gathered.xs[part.keys.clone()];
         if xs.is_empty() && part.reserve.is_empty() {
-            self.push(part.hi, part.keys.clone(), empty(self.low, &self.limits), (Vec::new(), false));
+            self.push(part.last_x, part.keys.clone(), empty(self.low, &self.limits), (Vec::new(), false));
         } else if part.reserve.is_empty() {
             self.place(xs, part);
         } else {
@@ -94,7 +99,7 @@ impl Planner<'_> {
     }
 
     /// Cuts and places `marks`, the part's keys and what its reserve is kept for.
-    fn place(&mut self, marks: &[u64], part: &Part) {
+    fn place(&mut self, marks: &[u64], part: &RunPart) {
         let options = self.limits.options(part.room, u32::from(self.limits.epsilon));
         let (mut first, mut key) = (0, part.keys.start);
         for piece in cut(marks, &self.limits.options(part.room, self.limits.cut)) {
@@ -112,9 +117,9 @@ impl Planner<'_> {
                     }
                 }
                 // Marks ascend, so one that has another before it is not 0.
-                let hi = marks.get(end).map_or(part.hi, |next| next.saturating_sub(1));
+                let last_x = marks.get(end).map_or(part.last_x, |next| next.saturating_sub(1));
                 let has_reserve = key - start < segment.keys;
-                self.push(hi, start..key, segment.model, (slots, has_reserve));
+                self.push(last_x, start..key, segment.model, (slots, has_reserve));
                 first = end;
             }
         }
@@ -122,20 +127,25 @@ impl Planner<'_> {
 
     fn push(
         &mut self,
-        hi: u64,
+        last_x: u64,
         keys: Range<usize>,
         model: SegmentModel,
         (slots, has_reserve): (Vec<u16>, bool),
     ) {
-        self.planned.push(Planned { lo: self.low, hi, keys, model, slots, has_reserve });
+        self.planned.push(Planned { first_x: self.low, last_x, keys, model, slots, has_reserve });
         // After the last coordinate of all nothing is left to cover.
-        self.low = hi.saturating_add(1);
+        self.low = last_x.saturating_add(1);
     }
 }
 
 /// A segment without keys, whose windows all begin with its first slot.
-fn empty(lo: u64, limits: &Limits) -> SegmentModel {
-    SegmentModel { origin: lo, line: Line::from_bits(0), cap: limits.least_slots, epsilon: limits.epsilon }
+fn empty(first_x: u64, limits: &Limits) -> SegmentModel {
+    SegmentModel {
+        origin: first_x,
+        line: Line::from_bits(0),
+        cap: limits.least_slots,
+        epsilon: limits.epsilon,
+    }
 }
 
 /// Distances below 2 to this are fitted in half the time.

@@ -9,18 +9,18 @@
 use std::ops::Range;
 
 use super::gather::{Gathered, SMALL};
-use super::options::{Limits, Room, RunOptions};
-use super::runs::Run;
+use super::options::{FillLimits, Limits, RunOptions};
+use super::runs::InsertRun;
 
 /// Records that become segments of their own.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct RunPart {
     /// The records.
     pub keys: Range<usize>,
     /// Last coordinate of their range.
-    pub hi: u64,
+    pub last_x: u64,
     /// How full and long their segments may be.
-    pub room: Room,
+    pub room: FillLimits,
     /// Marks of the keys to come, none of them a record's.
     pub reserve: Vec<u64>,
 }
@@ -30,7 +30,12 @@ const LEAST_RESERVE: usize = 16;
 
 /// Divides the records at a run: in the direction of the run the old ones, those it left behind,
 /// its head with those within the reserve, and those beyond. Parts of few records go with the head.
-pub(super) fn divide(gathered: &Gathered<'_>, run: &Run, limits: &Limits, options: &RunOptions) -> Vec<Part> {
+pub(super) fn divide(
+    gathered: &Gathered<'_>,
+    run: &InsertRun,
+    limits: &Limits,
+    options: &RunOptions,
+) -> Vec<RunPart> {
     let (xs, ascends) = (gathered.xs, run.ascends());
     let settled = limits.whole(limits.settled_fill);
     let mut old = if ascends { run.first } else { xs.len() - 1 - run.first };
@@ -49,7 +54,7 @@ pub(super) fn divide(gathered: &Gathered<'_>, run: &Run, limits: &Limits, option
     }
     let ahead = xs.len() - old - behind - head;
     let room = settled.max_keys().saturating_sub(head);
-    let (reserve, within) = Ahead::of(gathered, run).reserve(run, room, options);
+    let (reserve, within) = InsertSpace::of(gathered, run).reserve(run, room, options);
     let (head, beyond) =
         if ahead - within < SMALL { (head + ahead, 0) } else { (head + within, ahead - within) };
 
@@ -65,20 +70,20 @@ pub(super) fn divide(gathered: &Gathered<'_>, run: &Run, limits: &Limits, option
     for (at, (length, room)) in lengths.into_iter().enumerate().filter(|(_, (length, _))| *length > 0) {
         let keys = end..end + length;
         end = keys.end;
-        let hi = match xs.get(end) {
+        let last_x = match xs.get(end) {
             // Keys between two parts belong to the one that the run comes from.
             Some(next) if ascends => next.saturating_sub(1),
             Some(_) => xs[end - 1],
-            None => gathered.hi,
+            None => gathered.last_x,
         };
         let reserve = if at == head_at { reserve.take() } else { None };
-        parts.push(Part { keys, hi, room, reserve: reserve.unwrap_or_default() });
+        parts.push(RunPart { keys, last_x, room, reserve: reserve.unwrap_or_default() });
     }
     parts
 }
 
 /// What lies ahead of a run, as distances from its youngest key, so that both directions are one.
-struct Ahead<'a> {
+struct InsertSpace<'a> {
     head: u64,
     ascends: bool,
     /// Records ahead, in ascending order.
@@ -87,14 +92,14 @@ struct Ahead<'a> {
     end: u64,
 }
 
-impl<'a> Ahead<'a> {
-    fn of(gathered: &Gathered<'a>, run: &Run) -> Self {
+impl<'a> InsertSpace<'a> {
+    fn of(gathered: &Gathered<'a>, run: &InsertRun) -> Self {
         let (head, ascends) = (gathered.xs[run.last], run.ascends());
         let (before, behind) = (&gathered.xs[..run.last], &gathered.xs[run.last + 1..]);
         if ascends {
-            Self { head, ascends, xs: behind, end: gathered.hi.saturating_sub(head) }
+            Self { head, ascends, xs: behind, end: gathered.last_x.saturating_sub(head) }
         } else {
-            Self { head, ascends, xs: before, end: head.saturating_sub(gathered.lo) }
+            Self { head, ascends, xs: before, end: head.saturating_sub(gathered.first_x) }
         }
     }
 
@@ -109,7 +114,7 @@ impl<'a> Ahead<'a> {
     }
 
     /// The marks of a reserve, and how many records lie among them; together at most `room`.
-    fn reserve(&self, run: &Run, room: usize, options: &RunOptions) -> (Vec<u64>, usize) {
+    fn reserve(&self, run: &InsertRun, room: usize, options: &RunOptions) -> (Vec<u64>, usize) {
         // At least a fifth of what lies along the run is not its own.
         if run.others() * 4 >= run.keys {
             let most = run.keys.saturating_mul(options.growth_among_keys).max(LEAST_RESERVE);
@@ -120,7 +125,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    fn marks_at_its_pace(&self, run: &Run, room: usize, most: usize) -> (Vec<u64>, usize) {
+    fn marks_at_its_pace(&self, run: &InsertRun, room: usize, most: usize) -> (Vec<u64>, usize) {
         let (mut marks, mut records) = (Vec::new(), 0);
         for n in 1.. {
             let at = run.ahead(n).filter(|at| *at <= self.end);
@@ -137,7 +142,7 @@ impl<'a> Ahead<'a> {
         (marks, records)
     }
 
-    fn marks_among_records(&self, run: &Run, room: usize, most: usize) -> (Vec<u64>, usize) {
+    fn marks_among_records(&self, run: &InsertRun, room: usize, most: usize) -> (Vec<u64>, usize) {
         let (mut marks, mut records, mut at) = (Vec::new(), 0, 0);
         let mut owed = 0;
         while let Some(record) = self.record(records)

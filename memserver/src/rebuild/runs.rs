@@ -22,7 +22,7 @@ const NEVER: u32 = u32::MAX;
 
 /// Ordered inserts, by the ranks of their records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct InsertRun {
     /// Rank of its oldest record.
     pub first: usize,
     /// Rank of its youngest record.
@@ -35,7 +35,7 @@ pub(super) struct Run {
     pub steps: u64,
 }
 
-impl Run {
+impl InsertRun {
     /// Whether its keys ascend.
     pub(super) fn ascends(&self) -> bool {
         self.first < self.last
@@ -86,7 +86,7 @@ impl Youngest {
     }
 
     /// The longest run of at least `least` records that begins at one of the youngest.
-    pub(super) fn run(&self, xs: &[u64], ages: &[u32], least: usize) -> Option<Run> {
+    pub(super) fn run(&self, xs: &[u64], ages: &[u32], least: usize) -> Option<InsertRun> {
         let starts = self.ranks.iter().take(STARTS);
         let runs = starts.flat_map(|start| {
             let down = (0..*start).rev();
@@ -100,7 +100,7 @@ impl Youngest {
 }
 
 /// The run whose youngest record is at `last` and whose others come along `ranks`, nearest first.
-fn follow(xs: &[u64], ages: &[u32], last: usize, ranks: impl Iterator<Item = usize>) -> Option<Run> {
+fn follow(xs: &[u64], ages: &[u32], last: usize, ranks: impl Iterator<Item = usize>) -> Option<InsertRun> {
     let (mut own, mut skipped) = (vec![last], 0);
     let youngest = ages[last];
     let mut oldest = youngest;
@@ -125,14 +125,14 @@ fn follow(xs: &[u64], ages: &[u32], last: usize, ranks: impl Iterator<Item = usi
     let (first, recent_first) = (*own.last()?, own[recent]);
     let distance = xs[recent_first].abs_diff(xs[last]);
     let steps = recent as u64;
-    (steps > 0).then(|| Run { first, last, keys, distance: distance.max(steps), steps })
+    (steps > 0).then(|| InsertRun { first, last, keys, distance: distance.max(steps), steps })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn find(ages: &[u32]) -> Option<Run> {
+    fn find(ages: &[u32]) -> Option<InsertRun> {
         let xs: Vec<u64> = (0..ages.len() as u64).map(|i| 1_000 + 10 * i).collect();
         Youngest::of(ages).run(&xs, ages, 8)
     }
@@ -142,9 +142,9 @@ mod tests {
         let mut ages = vec![NEVER; 50];
         ages.extend((0..20).rev());
         ages.extend([NEVER; 30]);
-        assert_eq!(find(&ages), Some(Run { first: 50, last: 69, keys: 20, distance: 160, steps: 16 }));
+        assert_eq!(find(&ages), Some(InsertRun { first: 50, last: 69, keys: 20, distance: 160, steps: 16 }));
         ages.reverse();
-        assert_eq!(find(&ages), Some(Run { first: 49, last: 30, keys: 20, distance: 160, steps: 16 }));
+        assert_eq!(find(&ages), Some(InsertRun { first: 49, last: 30, keys: 20, distance: 160, steps: 16 }));
     }
 
     #[test]

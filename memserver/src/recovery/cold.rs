@@ -7,7 +7,7 @@ use fpcache::layout::{MAX_VALUE_BYTES, RecordParts, Stored, TableParameters};
 use fpcache_fabric::NodeMemory;
 
 use super::{Origin, RecoverError};
-use crate::durability::{Disk, LogReader, Lsn, Reach, SnapshotReader, settle_log};
+use crate::durability::{Disk, LogReader, Lsn, ReadLimit, SnapshotReader, settle_log};
 use crate::loader::Begin;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::TableError;
@@ -39,7 +39,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         report.skipped.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
     // Changed only once it has been read: a table that is closed keeps its files as they are.
     let lineage = snapshot.as_ref().map(SnapshotReader::lineage);
-    let (log, mut found) = LogReader::look(disk, lineage, Reach::End { synced: 0 })?;
+    let (log, mut found) = LogReader::look(disk, lineage, ReadLimit::End { synced: 0 })?;
     let Some(mut snapshot) = snapshot else {
         // A load is in its snapshot alone: a log without entries says nothing of it. And a log
         // begins later than with its first entry only where a snapshot has what came before.

@@ -9,10 +9,10 @@ use tracing::warn;
 use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
-    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, Reach, RecoveryError, Report, SnapshotReader,
+    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, Report, SnapshotReader,
     Staging, StagingError,
 };
-use crate::recovery_area::{Identity, Left, RecoveryArea, UnreadableIdentity};
+use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
 use crate::startup::Startup;
 
 /// Brings to the disk what the recovery area in this file has of the log alone, for a new one takes
@@ -27,7 +27,7 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
     file: FileIdentity,
     disk: &D,
     startup: &Startup,
-) -> Result<Left, RecoverError> {
+) -> Result<PreviousLog, RecoverError> {
     let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), startup.ring_bytes);
     let Some(identity) = recovery_area.identity()? else {
         return match recovery_area.unreadable()? {
@@ -47,11 +47,11 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
         // In this start of the machine it may be all there is of the last entries.
         Err(error @ StagingError::Damaged { .. }) if is_of_this_start => return Err(error.into()),
         // Of a start of the machine before, parts of it are older than others.
-        _ => return Ok(Left::default()),
+        _ => return Ok(PreviousLog::default()),
     };
     let found = match synced(disk, &identity, noted.synced) {
         // It tells nothing of another store's.
-        Err(RecoverError::Log(RecoveryError::Lineage { .. })) => return Ok(Left::default()),
+        Err(RecoverError::Log(RecoveryError::Lineage { .. })) => return Ok(PreviousLog::default()),
         found => found?,
     };
     // Of a log whose files are gone the rest is of no use.
@@ -63,7 +63,7 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
         }
     }
     let is_on_disk = is_known && !is_of_this_start || noted.synced >= found.last;
-    Ok(Left { lost: noted.lost, is_on_disk })
+    Ok(PreviousLog { lost: noted.lost, is_on_disk })
 }
 
 /// What the recovery area of this release cannot use has for a start, if the disk has all that its
@@ -74,30 +74,30 @@ fn unreadable<M: NodeMemory, D: Disk + Clone>(
     file: FileIdentity,
     disk: &D,
     startup: &Startup,
-) -> Result<Left, RecoverError> {
+) -> Result<PreviousLog, RecoverError> {
     let (ring, ring_bytes) = recovery_area.ring();
     let is_copy = identity.is_some_and(|identity| identity.files[1] != file);
     let noted = match Staging::noted_in(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
         Ok(noted) if !is_copy => noted,
         // A copy may be younger than the log. Of a start that ended before its ring was made
         // nothing is missed.
-        _ => return Ok(Left::default()),
+        _ => return Ok(PreviousLog::default()),
     };
     // After the machine's end parts of it are older than others, and what was not synced may be
     // gone.
     let boots = identity.map_or([UNKNOWN_BOOT; 2], |identity| [identity.boot, startup.boot]);
     let has_crashed = !boots.contains(&UNKNOWN_BOOT) && boots[0] != boots[1];
     let last = if has_crashed { noted.synced } else { noted.last };
-    let found = match LogReader::look(disk, Some(noted.lineage), Reach::Whole) {
+    let found = match LogReader::look(disk, Some(noted.lineage), ReadLimit::Whole) {
         // It tells nothing of another store's.
-        Err(RecoveryError::Lineage { .. }) => return Ok(Left::default()),
+        Err(RecoveryError::Lineage { .. }) => return Ok(PreviousLog::default()),
         found => found?.1,
     };
     let on_disk = last_on_disk(disk, noted.lineage, &found, last)?;
     if on_disk < last {
         return Err(RecoverError::UnreadableNotes { first: on_disk + 1, last, source });
     }
-    Ok(Left { lost: noted.lost, is_on_disk: false })
+    Ok(PreviousLog { lost: noted.lost, is_on_disk: false })
 }
 
 /// What a start has to know by a recovery area that was copied, or lies in a file system that was
@@ -111,21 +111,23 @@ fn examine_copy<M: NodeMemory, D: Disk + Clone>(
     recovery_area: &RecoveryArea<M>,
     identity: &Identity,
     disk: &D,
-) -> Result<Left, RecoverError> {
+) -> Result<PreviousLog, RecoverError> {
     let (ring, ring_bytes) = recovery_area.ring();
     let noted = match Staging::noted_in(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
         Ok(noted) if noted.lineage == identity.lineage => noted,
-        _ => return Ok(Left::default()),
+        _ => return Ok(PreviousLog::default()),
     };
-    let left = Left { lost: noted.lost, is_on_disk: false };
+    let left = PreviousLog { lost: noted.lost, is_on_disk: false };
     if recovery_area.has_ended()? {
         return match synced(disk, identity, noted.synced) {
-            Err(RecoverError::Log(RecoveryError::Lineage { .. })) => Ok(Left::default()),
+            Err(RecoverError::Log(RecoveryError::Lineage { .. })) => Ok(PreviousLog::default()),
             found => found.map(|_| left),
         };
     }
     // What is wrong with the files is said when they are read.
-    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), Reach::Whole) else { return Ok(left) };
+    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
+        return Ok(left);
+    };
     let last = last_on_disk(disk, identity.lineage, &found, noted.last)?;
     if last < noted.last {
         warn!(
@@ -160,7 +162,7 @@ fn last_on_disk<D: Disk + Clone>(
 /// What the log's files have, if that is all up to the entry `synced`, or a snapshot makes up for
 /// it.
 fn synced<D: Disk + Clone>(disk: &D, identity: &Identity, synced: Lsn) -> Result<Report, RecoverError> {
-    let (_, found) = LogReader::look(disk, Some(identity.lineage), Reach::End { synced })?;
+    let (_, found) = LogReader::look(disk, Some(identity.lineage), ReadLimit::End { synced })?;
     let last = last_on_disk(disk, identity.lineage, &found, synced)?;
     match &found.unusable {
         _ if last >= synced => Ok(found),
@@ -210,7 +212,9 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     let Ok(staging) = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes) else {
         return Ok(());
     };
-    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), Reach::Whole) else { return Ok(()) };
+    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
+        return Ok(());
+    };
     let last = staging.last_lsn();
     if found.last <= last {
         return Ok(());

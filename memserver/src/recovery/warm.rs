@@ -20,16 +20,16 @@ use super::RecoverError;
 use crate::boot::{BOOT_ID_FILE, UNKNOWN_BOOT};
 use crate::budget::Grant;
 use crate::dedup::{DedupSession, DedupSessions, MOST_CLIENTS};
-use crate::durability::{Disk, LogReader, Lsn, Reach, Staging};
+use crate::durability::{Disk, LogReader, Lsn, ReadLimit, Staging};
 use crate::lease::Lease;
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::error::TableError;
-use crate::table::room::aside::Separators;
+use crate::table::room::aside::SeparatorBytes;
 use crate::table::segments::Counts;
 use crate::table::values::ExternalValues;
-use crate::table::{Parts, Table};
+use crate::table::{Table, TableParts};
 use crate::wal::entry::{self, Logged};
 
 /// What was found in memory.
@@ -243,10 +243,10 @@ fn table<K: BuildKeys, M: NodeMemory>(
     let space = Space::around(SUPERBLOCK_BYTES as u64, superblock.grant.end(), used)
         .with_more(Arc::clone(&superblock.grant));
     let next_generation = generation_after(generations);
-    let parts = Parts {
+    let parts = TableParts {
         record,
         encoders,
-        separators: Separators::of::<K>(&directory),
+        separators: SeparatorBytes::of::<K>(&directory),
         directory,
         counts: Counts { bytes: segment_bytes, next_generation, next_version: next_version.max(2), keys: 0 },
         space,
@@ -333,7 +333,7 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         }
         // The ring has given some of them back: they are in the log's files. What it still has is
         // read from there, for in the last file a disk that fails may have left anything.
-        let reach = Reach::Below(staging.freed_lsn()? + 1);
+        let reach = ReadLimit::Below(staging.freed_lsn()? + 1);
         let (reader, _) = LogReader::look(disk, Some(staging.lineage()), reach)?;
         let mut records = reader.records(disk, from)?;
         let mut last = self.applied;

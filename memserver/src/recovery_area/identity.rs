@@ -43,7 +43,7 @@ pub enum UnreadableIdentity {
 }
 
 /// What one of the two places for identities holds.
-pub(super) enum Found {
+pub(super) enum StoredIdentity {
     /// Nothing was ever written.
     Nothing,
     /// Of which life, with which version of the layout, and what.
@@ -73,7 +73,7 @@ impl Identity {
     }
 }
 
-impl Found {
+impl StoredIdentity {
     pub(super) fn in_bytes(b: &[u8; IDENTITY_BYTES]) -> Self {
         if *b == [0; IDENTITY_BYTES] {
             return Self::Nothing;

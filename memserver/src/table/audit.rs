@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use super::Table;
 use super::error::TableError;
 use super::segments::Segments;
-use super::segments::copied::{State, why_damaged};
+use super::segments::copied::{CopiedSlot, why_damaged};
 use super::segments::slots::Slots;
 use super::values::{ExternalValues, memory_of, read_value};
 use crate::space::Extent;
@@ -145,12 +145,12 @@ impl<K: BuildKeys> Segments<K> {
             let word = SlotWord::from_bits(word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w)));
             let fingerprint = geometry.width.get(fingerprints.as_bytes(), slot as usize);
             match slots.state_of::<K>(slot, word, body) {
-                State::Free if word.is_free() && fingerprint == Some(FingerprintWidth::EMPTY) => {}
-                State::Free => {
+                CopiedSlot::Free if word.is_free() && fingerprint == Some(FingerprintWidth::EMPTY) => {}
+                CopiedSlot::Free => {
                     return Err(damaged(slot, "it is free, and its word or its fingerprint is damaged"));
                 }
-                State::Damaged => return Err(damaged(slot, why_damaged(word))),
-                State::Whole(view, _) => {
+                CopiedSlot::Damaged => return Err(damaged(slot, why_damaged(word))),
+                CopiedSlot::Whole(view, _) => {
                     let key = view.borrow();
                     if fingerprint != Some(geometry.width.of_hash(K::hash(key))) {
                         return Err(damaged(slot, "its fingerprint is another key's"));

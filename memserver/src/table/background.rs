@@ -9,7 +9,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::room::Stage;
+use super::room::EvacuationStage;
 use super::turns::Task;
 use crate::superblock_writer::SuperblockWriter;
 
@@ -48,8 +48,8 @@ impl<K: BuildKeys> Table<K> {
             || self.sweep.is_some()
             || room.due_sweep(superblock, segments).is_some()
             || room.emptying.evacuation.as_ref().is_some_and(|evacuation| match evacuation.stage {
-                Stage::Moving(_) => true,
-                Stage::Freeing(head) => room.record.checkpoint >= head,
+                EvacuationStage::Moving(_) => true,
+                EvacuationStage::Freeing(head) => room.record.checkpoint >= head,
             })
     }
 

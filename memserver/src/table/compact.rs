@@ -14,8 +14,8 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::rebuilder::gather::{MOST_GATHERED_BYTES, Old};
-use super::rebuilder::planned::Making;
+use super::rebuilder::gather::{MOST_GATHERED_BYTES, ReplacedRun};
+use super::rebuilder::planned::FillGoal;
 use super::room::Sparing;
 use super::segments::Segments;
 use super::segments::slots::Slots;
@@ -44,7 +44,7 @@ const LATELY: u32 = 1024;
 
 /// Neighbouring segments that may be brought together.
 #[derive(Debug)]
-struct Run<K: BuildKeys> {
+struct MergeRun<K: BuildKeys> {
     segments: Vec<(K::Owned, Segment<K>, usize)>,
     keys: usize,
     slots: usize,
@@ -52,7 +52,7 @@ struct Run<K: BuildKeys> {
     most_slots: usize,
 }
 
-impl<K: BuildKeys> Run<K> {
+impl<K: BuildKeys> MergeRun<K> {
     fn new(slot_bytes: usize) -> Self {
         let most_slots = MOST_FREED.min(MOST_GATHERED_BYTES / slot_bytes.max(1));
         Self { segments: Vec::new(), keys: 0, slots: 0, most_slots }
@@ -141,7 +141,7 @@ impl<K: BuildKeys> Table<K> {
         superblock: &SuperblockWriter<K, M>,
         from: &K::Key,
         pass: usize,
-    ) -> Result<(Run<K>, Option<K::Owned>), TableError> {
+    ) -> Result<(MergeRun<K>, Option<K::Owned>), TableError> {
         let entries: Vec<(K::Owned, Segment<K>)> = self
             .segments
             .directory
@@ -152,7 +152,7 @@ impl<K: BuildKeys> Table<K> {
         let behind = entries.last().and_then(|(lo, _)| self.segments.directory.locate(lo.borrow())?.hi);
         let geometry = self.segments.geometry;
         let most_looked_at = if geometry.stores_fingerprints { LOOKED_AT_SLOTS } else { LOOKED_AT_WORDS };
-        let mut run = Run::new(geometry.slot_bytes);
+        let mut run = MergeRun::new(geometry.slot_bytes);
         let mut looked_at = 0;
         for (lo, segment) in entries {
             if looked_at > most_looked_at && run.segments.is_empty() {
@@ -167,7 +167,7 @@ impl<K: BuildKeys> Table<K> {
             } else if self.is_worth_it(&run, pass) {
                 return Ok((run, Some(lo)));
             } else {
-                run = Run::new(geometry.slot_bytes);
+                run = MergeRun::new(geometry.slot_bytes);
                 if joins {
                     run.add(lo, segment, live);
                 }
@@ -201,7 +201,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Whether a segment that is not worth it joins the neighbours before it because either is
     /// small.
-    fn joins_run(&self, run: &Run<K>, segment: &Segment<K>, live: usize, pass: usize) -> bool {
+    fn joins_run(&self, run: &MergeRun<K>, segment: &Segment<K>, live: usize, pass: usize) -> bool {
         let cap = usize::from(segment.model().cap);
         let is_small = live < SMALL && cap < 2 * SMALL;
         is_small || run.keys < SMALL && pass > 0 && live * 4 >= cap
@@ -215,7 +215,7 @@ impl<K: BuildKeys> Table<K> {
         freed >= 1.0 && freed >= keys as f64 * PASSES[pass]
     }
 
-    fn is_worth_it(&self, run: &Run<K>, pass: usize) -> bool {
+    fn is_worth_it(&self, run: &MergeRun<K>, pass: usize) -> bool {
         !run.segments.is_empty() && self.frees_enough(run.keys, run.slots, pass)
     }
 
@@ -224,7 +224,7 @@ impl<K: BuildKeys> Table<K> {
     fn bring_together<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
-        mut run: Run<K>,
+        mut run: MergeRun<K>,
         pass: usize,
         next: &mut Option<K::Owned>,
     ) -> Result<(), TableError> {
@@ -241,19 +241,19 @@ impl<K: BuildKeys> Table<K> {
             }
         }
         let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
-        let old = Old {
+        let old = ReplacedRun {
             lo: lo.clone(),
             behind,
             segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
         };
-        self.replace(superblock, &old, Making::Compact)
+        self.replace(superblock, &old, FillGoal::Compact)
     }
 
     /// Gathers the records of a run; which segment was in the way, if one was.
     fn gather_run<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
-        run: &Run<K>,
+        run: &MergeRun<K>,
     ) -> Result<(), (usize, TableError)> {
         self.rebuilder.gathering.clear();
         // Also those without a record by their fingerprints, which may be what is damaged.
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_step_gathers_as_many_bytes_at_most_however_long_slots_are() {
-        let most = |slot_bytes| Run::<U64Keys>::new(slot_bytes).most_slots;
+        let most = |slot_bytes| MergeRun::<U64Keys>::new(slot_bytes).most_slots;
         assert_eq!(most(24), MOST_FREED);
         for slot_bytes in [264, 4_112, 61_456, 4 << 20] {
             assert!(most(slot_bytes) * slot_bytes <= MOST_GATHERED_BYTES, "{slot_bytes}");
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_a_run_frees_is_what_its_segments_do_that_are_left() {
-        let mut run = Run::<U64Keys>::new(24);
+        let mut run = MergeRun::<U64Keys>::new(24);
         for (lo, live) in [(0, 60), (100, 0), (200, 10)] {
             let model = SegmentModel { origin: lo, line: Line::from_bits(1), cap: 64, epsilon: 4 };
             let address = SegmentAddress::from_bits(0);

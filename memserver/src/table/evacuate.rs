@@ -16,9 +16,9 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::rebuilder::gather::{INCOMING, Old};
-use super::rebuilder::planned::Making;
-use super::room::{Evacuation, Stage};
+use super::rebuilder::gather::{INCOMING, ReplacedRun};
+use super::rebuilder::planned::FillGoal;
+use super::room::{Evacuation, EvacuationStage};
 use super::segments::Segments;
 use super::segments::copied::{LiveRecord, live_records};
 use super::segments::slots::Slots;
@@ -56,16 +56,18 @@ impl<K: BuildKeys> Table<K> {
         };
         let Evacuation { stage, mut replaced } = evacuation;
         let stage = match stage {
-            Stage::Moving(from) => match self.move_some(superblock, from.borrow(), &mut replaced)? {
-                Some(next) => Stage::Moving(next),
-                None => {
-                    self.move_encoders(superblock)?;
-                    self.room.leave_emptied();
-                    self.room.publication.wanted = true;
-                    Stage::Freeing(superblock.current().log_head)
+            EvacuationStage::Moving(from) => {
+                match self.move_some(superblock, from.borrow(), &mut replaced)? {
+                    Some(next) => EvacuationStage::Moving(next),
+                    None => {
+                        self.move_encoders(superblock)?;
+                        self.room.leave_emptied();
+                        self.room.publication.wanted = true;
+                        EvacuationStage::Freeing(superblock.current().log_head)
+                    }
                 }
-            },
-            Stage::Freeing(head) if self.room.record.checkpoint >= head => {
+            }
+            EvacuationStage::Freeing(head) if self.room.record.checkpoint >= head => {
                 self.room.reclaim(superblock)?;
                 self.room.end_evacuation(replaced);
                 return Ok(true);
@@ -121,8 +123,8 @@ impl<K: BuildKeys> Table<K> {
             gathered => gathered?,
         }
         let (moved, left) = self.move_values(superblock, &window)?;
-        let old = Old { lo: lo.clone(), behind: behind.clone(), segments: vec![segment] };
-        match self.replace(superblock, &old, Making::Compact) {
+        let old = ReplacedRun { lo: lo.clone(), behind: behind.clone(), segments: vec![segment] };
+        match self.replace(superblock, &old, FillGoal::Compact) {
             Ok(()) => {
                 *replaced += 1;
                 // No slot refers to them any more, and readers that still do find a checksum

@@ -58,13 +58,13 @@ use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
 use error::{DamagedRecord, TableError};
 use rebuilder::Rebuilder;
-use room::aside::Separators;
+use room::aside::SeparatorBytes;
 use room::{Publication, Room};
 use segments::slots::Slots;
 use segments::{Counts, Segments};
-use taking::Taking;
+use taking::RecordCollector;
 use turns::Turns;
-use under_way::{Search, Sweep};
+use under_way::{RoomSearch, Sweep};
 use values::{ExternalValues, Values, memory_of};
 
 /// A table.
@@ -77,9 +77,9 @@ pub(crate) struct Table<K: BuildKeys> {
     /// Segments being brought together.
     sweep: Option<Sweep<K>>,
     /// For an extent that is missed by a write.
-    search: Option<Search<K>>,
+    search: Option<RoomSearch<K>>,
     /// How far the snapshot under way has come, until it has all records.
-    taking: Option<Box<Taking<K>>>,
+    taking: Option<Box<RecordCollector<K>>>,
     /// What kept segments from being replaced between requests: for those who tell it.
     pub(crate) passed_by: Vec<DamagedRecord>,
     pub(crate) counters: Counters,
@@ -88,11 +88,11 @@ pub(crate) struct Table<K: BuildKeys> {
 
 /// What a load or a recovery creates a table from.
 #[derive(Debug)]
-pub(crate) struct Parts<K: BuildKeys> {
+pub(crate) struct TableParts<K: BuildKeys> {
     pub(crate) record: TableRecord,
     pub(crate) encoders: K::Encoders,
     pub(crate) directory: Directory<K::Key, Segment<K>>,
-    pub(crate) separators: Separators,
+    pub(crate) separators: SeparatorBytes,
     pub(crate) counts: Counts,
     pub(crate) space: Space,
     pub(crate) published: Vec<Extent>,
@@ -100,8 +100,9 @@ pub(crate) struct Parts<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Table<K> {
-    pub(crate) fn new(node: u16, parts: Parts<K>) -> Self {
-        let Parts { record, encoders, directory, separators, counts, space, published, external } = parts;
+    pub(crate) fn new(node: u16, parts: TableParts<K>) -> Self {
+        let TableParts { record, encoders, directory, separators, counts, space, published, external } =
+            parts;
         let segments = Segments::new(&record, encoders, directory, counts);
         Self {
             rebuilder: Rebuilder::new(&segments, record.keys),

@@ -13,7 +13,7 @@ use super::error::{DamagedRecord, TableError};
 use super::segments::copied::WholeRecord;
 use super::segments::decide::{Decision, MutationKind, SlotMutation};
 use super::segments::slots::{NO_MARKS, Slots};
-use super::taking::Taking;
+use super::taking::RecordCollector;
 use super::values::{memory_of, read_value};
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
@@ -37,7 +37,7 @@ impl<K: BuildKeys> Table<K> {
     /// Begins to take the records that are there now, in the place of any others.
     pub(crate) fn begin_taking(&mut self) {
         let next = K::lowest().to_owned();
-        self.taking = Some(Box::new(Taking { next, written: HashMap::new() }));
+        self.taking = Some(Box::new(RecordCollector { next, written: HashMap::new() }));
     }
 
     /// Whether there are records that are still to be taken.

@@ -18,9 +18,9 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::rebuilder::gather::{INCOMING, Old};
-use super::rebuilder::planned::Making;
-use super::rebuilder::writing::Written;
+use super::rebuilder::gather::{INCOMING, ReplacedRun};
+use super::rebuilder::planned::FillGoal;
+use super::rebuilder::writing::WrittenSegment;
 use super::segments::slots::Slots;
 use crate::recovery_area::Replaced;
 use crate::space::Extent;
@@ -42,15 +42,15 @@ impl<K: BuildKeys> Table<K> {
         if let Some(key) = incoming {
             self.rebuilder.gathering.add_incoming(key);
         }
-        self.replace(superblock, &old, Making::ForWrites)
+        self.replace(superblock, &old, FillGoal::ForWrites)
     }
 
     /// Replaces segments whose records have been gathered.
     pub(super) fn replace<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
-        old: &Old<K>,
-        making: Making,
+        old: &ReplacedRun<K>,
+        making: FillGoal,
     ) -> Result<(), TableError> {
         let began = Instant::now();
         let copies =
@@ -84,8 +84,8 @@ impl<K: BuildKeys> Table<K> {
     fn commit<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
-        old: &Old<K>,
-        new: &[Written<K>],
+        old: &ReplacedRun<K>,
+        new: &[WrittenSegment<K>],
     ) -> Result<(), TableError> {
         let replaced = old.segments.iter().map(|segment| Replaced {
             offset: segment.address().offset(),

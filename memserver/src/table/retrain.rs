@@ -19,8 +19,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Table;
 use super::error::TableError;
-use super::rebuilder::gather::{MOST_GATHERED_BYTES, Old};
-use super::rebuilder::planned::Making;
+use super::rebuilder::gather::{MOST_GATHERED_BYTES, ReplacedRun};
+use super::rebuilder::planned::FillGoal;
 use super::segments::Segments;
 use super::segments::copied::live_records;
 use super::segments::slots::Slots;
@@ -184,8 +184,8 @@ impl<K: BuildKeys> Table<K> {
                 (los.get(at).cloned(), los.get(at + 1).cloned().or(behind))
             }
         };
-        let old = Old { lo, behind, segments };
-        match self.replace(superblock, &old, Making::ForWrites) {
+        let old = ReplacedRun { lo, behind, segments };
+        match self.replace(superblock, &old, FillGoal::ForWrites) {
             Ok(()) => Ok(next),
             // Replacing this many does not fit the change log or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {

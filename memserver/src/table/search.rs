@@ -11,7 +11,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::under_way::{Search, Stage};
+use super::under_way::{RoomSearch, SearchStage};
 use crate::superblock_writer::SuperblockWriter;
 
 /// Share of the available memory that is replaced before it is freed.
@@ -19,7 +19,7 @@ const SHARE: u64 = 16;
 
 /// The result of a step.
 enum Stepped<K: BuildKeys> {
-    To(Stage<K>),
+    To(SearchStage<K>),
     /// Whether an extent is free.
     Ended(bool),
 }
@@ -32,8 +32,8 @@ impl<K: BuildKeys> Table<K> {
 
     /// Gives up the search under way, if there is one.
     pub(crate) fn give_up_search(&mut self) {
-        let Some(Search { stage, .. }) = self.search.take() else { return };
-        if matches!(stage, Stage::Emptying { .. } | Stage::FreeingEmptied { .. }) {
+        let Some(RoomSearch { stage, .. }) = self.search.take() else { return };
+        if matches!(stage, SearchStage::Emptying { .. } | SearchStage::FreeingEmptied { .. }) {
             self.room.space.set_emptied(None);
         }
     }
@@ -49,16 +49,17 @@ impl<K: BuildKeys> Table<K> {
         let search = match self.search.take() {
             Some(search) => search,
             None if self.room.is_known_not_to_help(&self.segments, len) => return Ok(Some(false)),
-            None => Search { len, stage: Stage::Sweeping },
+            None => RoomSearch { len, stage: SearchStage::Sweeping },
         };
         let len = search.len;
-        let was_emptying = matches!(search.stage, Stage::Emptying { .. } | Stage::FreeingEmptied { .. });
+        let was_emptying =
+            matches!(search.stage, SearchStage::Emptying { .. } | SearchStage::FreeingEmptied { .. });
         self.room.is_compacting = true;
         let stepped = self.step_stage(superblock, len, search.stage);
         self.room.is_compacting = false;
         match stepped {
             Ok(Stepped::To(stage)) => {
-                self.search = Some(Search { len, stage });
+                self.search = Some(RoomSearch { len, stage });
                 Ok(None)
             }
             Ok(Stepped::Ended(made)) => {
@@ -78,42 +79,42 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         len: u64,
-        stage: Stage<K>,
+        stage: SearchStage<K>,
     ) -> Result<Stepped<K>, TableError> {
         Ok(match stage {
-            Stage::Sweeping => {
+            SearchStage::Sweeping => {
                 let is_last = !self.step_sweep(superblock)?;
                 let is_much = self.room.space.quarantined_bytes() > self.room.space.end_in_reach() / SHARE;
                 if is_last || is_much || self.sweep.is_none() {
-                    Stepped::To(Stage::FreeingSwept { head: superblock.current().log_head, is_last })
+                    Stepped::To(SearchStage::FreeingSwept { head: superblock.current().log_head, is_last })
                 } else {
-                    Stepped::To(Stage::Sweeping)
+                    Stepped::To(SearchStage::Sweeping)
                 }
             }
-            Stage::FreeingSwept { head, is_last } => {
+            SearchStage::FreeingSwept { head, is_last } => {
                 if !self.step_freeing(superblock, head)? {
-                    Stepped::To(Stage::FreeingSwept { head, is_last })
+                    Stepped::To(SearchStage::FreeingSwept { head, is_last })
                 } else if self.room.has_hole(len) {
                     Stepped::Ended(true)
                 } else if is_last {
                     self.begin_emptying_for(superblock, head, len)?
                 } else {
-                    Stepped::To(Stage::Sweeping)
+                    Stepped::To(SearchStage::Sweeping)
                 }
             }
-            Stage::Emptying { from, mut replaced } => {
+            SearchStage::Emptying { from, mut replaced } => {
                 match self.move_some(superblock, from.borrow(), &mut replaced)? {
-                    Some(from) => Stepped::To(Stage::Emptying { from, replaced }),
+                    Some(from) => Stepped::To(SearchStage::Emptying { from, replaced }),
                     None => {
                         self.move_encoders(superblock)?;
                         self.room.leave_emptied();
                         // With the change that this step made, if it made one.
                         let head = superblock.current().log_head;
-                        Stepped::To(Stage::FreeingEmptied { head, replaced })
+                        Stepped::To(SearchStage::FreeingEmptied { head, replaced })
                     }
                 }
             }
-            Stage::FreeingEmptied { head, replaced } => {
+            SearchStage::FreeingEmptied { head, replaced } => {
                 if self.step_freeing(superblock, head)? {
                     let was_in_the_way = self.room.end_evacuation(replaced);
                     match self.room.has_hole(len) {
@@ -121,7 +122,7 @@ impl<K: BuildKeys> Table<K> {
                         made => Stepped::Ended(made),
                     }
                 } else {
-                    Stepped::To(Stage::FreeingEmptied { head, replaced })
+                    Stepped::To(SearchStage::FreeingEmptied { head, replaced })
                 }
             }
         })
@@ -160,10 +161,10 @@ impl<K: BuildKeys> Table<K> {
         Ok(match self.room.window_for(superblock, &self.segments, len)? {
             Some(window) => {
                 self.room.space.set_emptied(Some(window));
-                Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
+                Stepped::To(SearchStage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
             }
             None if self.room.has_more_to_look_at() => {
-                Stepped::To(Stage::FreeingSwept { head, is_last: true })
+                Stepped::To(SearchStage::FreeingSwept { head, is_last: true })
             }
             None => Stepped::Ended(false),
         })
@@ -195,7 +196,7 @@ mod tests {
         let Ok(Stepped::To(stage)) = table.begin_emptying_for(superblock, 0, len) else {
             panic!("much is free")
         };
-        table.search = Some(Search { len, stage });
+        table.search = Some(RoomSearch { len, stage });
         let emptied = table.room.space.emptied().cloned();
         assert!(emptied.is_some() && !table.room.give_up_evacuation());
         assert_eq!(table.room.space.emptied(), emptied.as_ref(), "nothing else is put there");

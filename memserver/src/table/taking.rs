@@ -14,12 +14,12 @@ use fpcache::key_space::BuildKeys;
 use fpcache::models::Segment;
 
 use super::rebuilder::gather::{Gathering, INCOMING};
-use super::rebuilder::planned::New;
-use super::rebuilder::writing::Written;
+use super::rebuilder::planned::PlannedSegment;
+use super::rebuilder::writing::WrittenSegment;
 
 /// How far a snapshot has come.
 #[derive(Debug)]
-pub(super) struct Taking<K: BuildKeys> {
+pub(super) struct RecordCollector<K: BuildKeys> {
     /// The least key that may come next.
     pub(super) next: K::Owned,
     /// By the offset of a segment that is in the directory: the slots that were written since the
@@ -47,7 +47,7 @@ impl SlotSet {
     }
 }
 
-impl<K: BuildKeys> Taking<K> {
+impl<K: BuildKeys> RecordCollector<K> {
     /// Notes that a slot was written, with a record of this key.
     #[cold]
     pub(super) fn note(&mut self, segment: &Segment<K>, slot: u32, key: &K::Key) {
@@ -65,8 +65,8 @@ impl<K: BuildKeys> Taking<K> {
         old: &[Segment<K>],
         gathering: &Gathering<K>,
         slot_bytes: usize,
-        new: &[New<K>],
-        written: &[Written<K>],
+        new: &[PlannedSegment<K>],
+        written: &[WrittenSegment<K>],
     ) {
         // Of each segment the first slot, counted over all of them.
         let mut before = 0;

@@ -13,15 +13,15 @@ pub(super) struct Sweep<K: BuildKeys> {
 
 /// A search for a free extent.
 #[derive(Debug)]
-pub(super) struct Search<K: BuildKeys> {
+pub(super) struct RoomSearch<K: BuildKeys> {
     /// Bytes of the extent.
     pub(super) len: u64,
-    pub(super) stage: Stage<K>,
+    pub(super) stage: SearchStage<K>,
 }
 
 /// How far it has come.
 #[derive(Debug)]
-pub(super) enum Stage<K: BuildKeys> {
+pub(super) enum SearchStage<K: BuildKeys> {
     /// Bringing segments together.
     Sweeping,
     /// Waiting for a directory that contains this many changes; then sweeping continues, unless it

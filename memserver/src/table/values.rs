@@ -14,7 +14,7 @@ use super::error::TableError;
 use super::segments::Segments;
 use super::segments::copied::extents_in;
 use super::segments::slots::Slots;
-use super::segments::store::Outside;
+use super::segments::store::ExternalPart;
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
@@ -74,12 +74,17 @@ impl<K: BuildKeys> Values<K> {
     /// A slot of this key no longer has what was outside it before, and has this value. Returns the
     /// memory of the first, which is free, unless they are the same.
     #[inline]
-    pub(super) fn exchange(&mut self, key: &K::Key, before: Outside, now: &Stored<'_>) -> Option<Extent> {
+    pub(super) fn exchange(
+        &mut self,
+        key: &K::Key,
+        before: ExternalPart,
+        now: &Stored<'_>,
+    ) -> Option<Extent> {
         let before = match before {
-            Outside::Nothing if matches!(now, Stored::Here(_)) => return None,
-            Outside::Nothing => None,
-            Outside::Value(before) => Some(before),
-            Outside::Unknown => {
+            ExternalPart::Nothing if matches!(now, Stored::Here(_)) => return None,
+            ExternalPart::Nothing => None,
+            ExternalPart::Value(before) => Some(before),
+            ExternalPart::Unknown => {
                 // Whatever it was no longer counts.
                 self.count_again();
                 None

@@ -11,9 +11,9 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::Table;
 use super::error::TableError;
-use super::segments::decide::{Ahead, Decision, MutationKind, SlotMutation};
+use super::segments::decide::{Decision, MutationKind, SlotHint, SlotMutation};
 use super::segments::slots::Slots;
-use super::segments::store::Outside;
+use super::segments::store::ExternalPart;
 use crate::superblock_writer::SuperblockWriter;
 
 impl<K: BuildKeys> Table<K> {
@@ -23,7 +23,7 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         operation: &WriteOperation<'_, Q>,
-        ahead: Option<&Ahead<K>>,
+        ahead: Option<&SlotHint<K>>,
     ) -> Result<Decision<K, Q>, AccessError> {
         let room = &self.room;
         self.segments.decide(superblock, operation, ahead, || room.is_over_limit(superblock))
@@ -51,7 +51,7 @@ impl<K: BuildKeys> Table<K> {
         let mutation = &self.segments.moved(superblock, mutation)?;
         let slots = Slots::of(&*superblock.region, self.segments.geometry, &mutation.segment);
         let before = match mutation.kind {
-            MutationKind::Insert => Outside::Nothing,
+            MutationKind::Insert => ExternalPart::Nothing,
             MutationKind::Update | MutationKind::Remove => self.segments.value_of(&slots, mutation.slot)?,
         };
         self.counters.writes += 1;
@@ -80,7 +80,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// A slot of this key no longer has what was outside it before, and has this value.
     #[inline]
-    fn exchange_value(&mut self, key: &K::Key, before: Outside, now: &Stored<'_>) {
+    fn exchange_value(&mut self, key: &K::Key, before: ExternalPart, now: &Stored<'_>) {
         if let Some(memory) = self.values.exchange(key, before, now) {
             self.room.space.put(memory);
         }

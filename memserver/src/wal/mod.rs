@@ -39,7 +39,7 @@ pub enum WalError {
 
 /// What the disk lacks of a log that has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Lacking {
+pub(crate) enum MissingLog {
     /// Entries that are in the staging ring alone.
     InNotes {
         /// How many.
@@ -220,17 +220,17 @@ impl<M: NodeMemory> Wal<M> {
 
     /// Brings the log to the disk for good: nothing is appended any more. Notes it if the disk has
     /// all then, for a start from a copy of the files; else says what it lacks.
-    pub(crate) fn end(&mut self) -> Option<Lacking> {
+    pub(crate) fn end(&mut self) -> Option<MissingLog> {
         self.draining.end(self.clock.now());
         // Of those that the disk lost the ring has none any more.
         let elsewhere = self.staging.readable_lsn().unwrap_or(0);
         let entries = self.last().saturating_sub(elsewhere);
         if entries > 0 {
             let why = self.failure().map_or_else(String::new, |error| error.to_string());
-            return Some(Lacking::InNotes { entries, why });
+            return Some(MissingLog::InNotes { entries, why });
         }
         if self.has_lost() {
-            return Some(Lacking::Lost { last: self.staging.lost_lsn() });
+            return Some(MissingLog::Lost { last: self.staging.lost_lsn() });
         }
         // Where that cannot be noted a copy is taken for one of a process that was killed.
         let _ = self.recovery_area.set_ended();
@@ -278,7 +278,7 @@ mod tests {
     /// Operators were told to look for them where they are not.
     #[test]
     fn entries_that_the_disk_lost_are_not_said_to_be_in_the_notes() {
-        assert_eq!(after_five_lost_entries().end(), Some(Lacking::Lost { last: 5 }));
+        assert_eq!(after_five_lost_entries().end(), Some(MissingLog::Lost { last: 5 }));
     }
 
     #[test]
@@ -286,6 +286,6 @@ mod tests {
         let mut wal = after_five_lost_entries();
         wal.staging.append(b"an entry").expect("room");
         let lacking = wal.end();
-        assert!(matches!(lacking, Some(Lacking::InNotes { entries: 1, .. })), "{lacking:?}");
+        assert!(matches!(lacking, Some(MissingLog::InNotes { entries: 1, .. })), "{lacking:?}");
     }
 }

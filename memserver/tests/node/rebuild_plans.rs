@@ -9,11 +9,11 @@ use proptest::prelude::*;
 /// Checks what the memory node and its readers rely on.
 fn check(gathered: &Gathered<'_>, options: &RebuildOptions) -> Vec<Planned> {
     let planned = plan(gathered, options);
-    let (mut low, mut key, mut slots) = (Some(gathered.lo), 0, 0);
+    let (mut low, mut key, mut slots) = (Some(gathered.first_x), 0, 0);
     for segment in &planned {
-        assert_eq!(Some(segment.lo), low, "a gap or an overlap");
-        assert!(segment.lo <= segment.hi);
-        low = segment.hi.checked_add(1);
+        assert_eq!(Some(segment.first_x), low, "a gap or an overlap");
+        assert!(segment.first_x <= segment.last_x);
+        low = segment.last_x.checked_add(1);
         assert_eq!(segment.keys.start, key);
         key = segment.keys.end;
         let (model, xs) = (segment.model, &gathered.xs[segment.keys.clone()]);
@@ -22,17 +22,18 @@ fn check(gathered: &Gathered<'_>, options: &RebuildOptions) -> Vec<Planned> {
         assert!(u32::from(model.epsilon) <= options.epsilon);
         let mut taken = vec![false; usize::from(model.cap)];
         for (x, slot) in xs.iter().zip(&segment.slots) {
-            assert!((segment.lo..=segment.hi).contains(x));
+            assert!((segment.first_x..=segment.last_x).contains(x));
             assert!(model.window(*x).contains(u32::from(*slot)));
             assert!(!std::mem::replace(&mut taken[usize::from(*slot)], true), "a slot for two");
         }
         // Whatever comes later has a window too, and windows ascend with the keys.
-        let ends = [segment.lo, segment.lo / 2 + segment.hi / 2, segment.hi].map(|x| model.window(x));
+        let ends = [segment.first_x, segment.first_x / 2 + segment.last_x / 2, segment.last_x]
+            .map(|x| model.window(x));
         assert!(ends.iter().all(|window| window.first <= window.last && window.last < u32::from(model.cap)));
         assert!(ends.is_sorted_by_key(|window| window.first));
         slots += usize::from(model.cap);
     }
-    assert_eq!(planned.last().map(|segment| segment.hi), Some(gathered.hi));
+    assert_eq!(planned.last().map(|segment| segment.last_x), Some(gathered.last_x));
     assert_eq!(key, gathered.xs.len());
     let least = usize::from(options.least_slots) * planned.len();
     assert!(slots <= 20 * key + 20 + least, "{slots} slots for {key} keys in {} segments", planned.len());
@@ -71,9 +72,9 @@ fn ages(count: usize) -> impl Strategy<Value = Vec<u32>> {
 }
 
 fn records() -> impl Strategy<Value = (u64, Vec<u64>, u64, Vec<u32>)> {
-    keys().prop_flat_map(|(lo, xs, hi)| {
+    keys().prop_flat_map(|(first_x, xs, last_x)| {
         let count = xs.len();
-        (Just(lo), Just(xs), Just(hi), ages(count))
+        (Just(first_x), Just(xs), Just(last_x), ages(count))
     })
 }
 
@@ -98,8 +99,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn any_records_any_options((lo, xs, hi, ages) in records(), options in options()) {
-        check(&Gathered { lo, hi, xs: &xs, ages: &ages }, &options);
+    fn any_records_any_options((first_x, xs, last_x, ages) in records(), options in options()) {
+        check(&Gathered { first_x, last_x, xs: &xs, ages: &ages }, &options);
     }
 }
 
@@ -109,7 +110,7 @@ proptest! {
 
     #[test]
     fn options_out_of_range_are_taken_to_the_nearest(
-        (lo, xs, hi, ages) in records(), fit in any::<f64>(), fill in any::<f64>(), zero in any::<bool>(),
+        (first_x, xs, last_x, ages) in records(), fit in any::<f64>(), fill in any::<f64>(), zero in any::<bool>(),
     ) {
         let options = RebuildOptions {
             epsilon: if zero { 0 } else { u32::MAX },
@@ -123,21 +124,21 @@ proptest! {
             least_slots: if zero { 0 } else { u16::MAX },
             runs: RunOptions { least: 0, growth: usize::MAX, growth_among_keys: usize::MAX, keys_ahead: 0 },
         };
-        let gathered = Gathered { lo, hi, xs: &xs, ages: &ages };
+        let gathered = Gathered { first_x, last_x, xs: &xs, ages: &ages };
         let planned = plan(&gathered, &options);
         prop_assert_eq!(planned.iter().map(|segment| segment.keys.len()).sum::<usize>(), xs.len());
-        prop_assert_eq!(planned[planned.len() - 1].hi, hi);
+        prop_assert_eq!(planned[planned.len() - 1].last_x, last_x);
     }
 }
 
 #[test]
 fn no_keys_make_one_empty_segment() {
-    for (lo, hi) in [(0, u64::MAX), (7, 7), (u64::MAX, u64::MAX)] {
-        let gathered = Gathered { lo, hi, xs: &[], ages: &[] };
+    for (first_x, last_x) in [(0, u64::MAX), (7, 7), (u64::MAX, u64::MAX)] {
+        let gathered = Gathered { first_x, last_x, xs: &[], ages: &[] };
         let planned = check(&gathered, &RebuildOptions::default());
         assert_eq!(planned.len(), 1);
         assert_eq!(
-            planned[0].model.window(hi).len(),
+            planned[0].model.window(last_x).len(),
             u32::from(planned[0].model.cap),
             "every slot is in reach"
         );
@@ -149,7 +150,7 @@ fn single_keys_at_the_ends_of_the_range() {
     for x in [0, 1, u64::MAX - 1, u64::MAX] {
         for epsilon in [0, 1, 32] {
             let options = RebuildOptions { epsilon, ..RebuildOptions::default() };
-            check(&Gathered { lo: 0, hi: u64::MAX, xs: &[x], ages: &[0] }, &options);
+            check(&Gathered { first_x: 0, last_x: u64::MAX, xs: &[x], ages: &[0] }, &options);
         }
     }
 }
@@ -160,7 +161,7 @@ fn a_segment_never_exceeds_its_bytes() {
     let ages = vec![u32::MAX; xs.len()];
     let options =
         RebuildOptions { slot_bytes: 264, max_segment_bytes: 100 * 264, ..RebuildOptions::default() };
-    for segment in check(&Gathered { lo: 0, hi: u64::MAX, xs: &xs, ages: &ages }, &options) {
+    for segment in check(&Gathered { first_x: 0, last_x: u64::MAX, xs: &xs, ages: &ages }, &options) {
         assert!(segment.model.cap <= 100);
     }
 }
@@ -175,7 +176,7 @@ fn appended(run: u64) -> (Vec<u64>, Vec<u32>) {
 #[test]
 fn a_run_is_cut_off_and_its_reserve_lies_ahead() {
     let (xs, ages) = appended(200);
-    let gathered = Gathered { lo: 0, hi: u64::MAX, xs: &xs, ages: &ages };
+    let gathered = Gathered { first_x: 0, last_x: u64::MAX, xs: &xs, ages: &ages };
     let planned = check(&gathered, &RebuildOptions::default());
     let lengths: Vec<usize> = planned.iter().map(|segment| segment.keys.len()).collect();
     // Old keys are two segments: one has 2,048 slots at most, 0.85 of them filled.
@@ -193,7 +194,8 @@ fn a_run_is_cut_off_and_its_reserve_lies_ahead() {
 fn a_descending_run_is_met_below() {
     let xs: Vec<u64> = (0..2_200).map(|i| 1_000_000 + 10 * i).collect();
     let ages: Vec<u32> = (0..200).chain((0..2_000).map(|_| u32::MAX)).collect();
-    let planned = check(&Gathered { lo: 0, hi: u64::MAX, xs: &xs, ages: &ages }, &RebuildOptions::default());
+    let planned =
+        check(&Gathered { first_x: 0, last_x: u64::MAX, xs: &xs, ages: &ages }, &RebuildOptions::default());
     let lengths: Vec<usize> = planned.iter().map(|segment| segment.keys.len()).collect();
     assert_eq!(lengths, [1, 199, 1_000, 1_000]);
     let head = planned[0].model;
@@ -203,7 +205,8 @@ fn a_descending_run_is_met_below() {
 #[test]
 fn a_false_alarm_wastes_little() {
     let (xs, ages) = appended(8);
-    let planned = check(&Gathered { lo: 0, hi: u64::MAX, xs: &xs, ages: &ages }, &RebuildOptions::default());
+    let planned =
+        check(&Gathered { first_x: 0, last_x: u64::MAX, xs: &xs, ages: &ages }, &RebuildOptions::default());
     let slots: usize = planned.iter().map(|segment| usize::from(segment.model.cap)).sum();
     assert!(slots < 2_008 * 100 / 85 + 32, "{slots}");
 }

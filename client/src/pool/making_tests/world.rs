@@ -152,7 +152,7 @@ impl Actor<'_> {
     }
 }
 
-impl Ask for Actor<'_> {
+impl NodeRequests for Actor<'_> {
     fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
         let newest = |world: &mut World| {
             let tables = world.nodes.get(node).into_iter().flat_map(BTreeMap::values);

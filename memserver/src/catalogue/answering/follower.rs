@@ -23,24 +23,24 @@ pub(super) trait Follows: Send + Sync {
 }
 
 /// What the follower is told.
-pub(super) enum Told {
+pub(super) enum FollowerTask {
     /// To bring a view up to date.
     Outdated(Weak<dyn Follows>),
     /// To free what may take long to free.
     Unused(Box<dyn Any + Send>),
 }
 
-impl Told {
+impl FollowerTask {
     /// Does it, and says whether it was a view that was looked at.
     fn obey(self) -> bool {
         match self {
-            Told::Outdated(view) => {
+            FollowerTask::Outdated(view) => {
                 if let Some(view) = view.upgrade() {
                     view.follow();
                 }
                 true
             }
-            Told::Unused(unused) => {
+            FollowerTask::Unused(unused) => {
                 drop(unused);
                 false
             }
@@ -52,13 +52,13 @@ impl Told {
 /// it.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<FollowerShared>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct FollowerShared {
     /// `None` if no thread can be started.
-    tell: OnceLock<Option<Sender<Told>>>,
+    tell: OnceLock<Option<Sender<FollowerTask>>>,
     /// Bytes of models that all views have.
     pub(super) model_bytes: AtomicU64,
     pub(super) clock: Arc<dyn Clock>,
@@ -78,11 +78,11 @@ impl Follower {
         (Self::with(OnceLock::from(Some(tell)), clock), Following { told })
     }
 
-    fn with(tell: OnceLock<Option<Sender<Told>>>, clock: Arc<dyn Clock>) -> Self {
-        Self { shared: Arc::new(Shared { tell, model_bytes: AtomicU64::new(0), clock }) }
+    fn with(tell: OnceLock<Option<Sender<FollowerTask>>>, clock: Arc<dyn Clock>) -> Self {
+        Self { shared: Arc::new(FollowerShared { tell, model_bytes: AtomicU64::new(0), clock }) }
     }
 
-    pub(super) fn tell(&self, what: Told) {
+    pub(super) fn tell(&self, what: FollowerTask) {
         let tell = self.shared.tell.get_or_init(|| {
             let (tell, told) = channel();
             let spawned =
@@ -96,7 +96,7 @@ impl Follower {
     }
 }
 
-fn follow_all(told: Receiver<Told>) {
+fn follow_all(told: Receiver<FollowerTask>) {
     for what in told {
         if what.obey() {
             std::thread::sleep(PAUSE);
@@ -106,7 +106,7 @@ fn follow_all(told: Receiver<Told>) {
 
 /// The work of a follower without a thread.
 pub struct Following {
-    told: Receiver<Told>,
+    told: Receiver<FollowerTask>,
 }
 
 impl fmt::Debug for Following {
@@ -131,12 +131,12 @@ impl Following {
 
 /// Bytes of models that a view has of those for all, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Charge {
-    shared: Arc<Shared>,
+pub(super) struct ModelBytes {
+    shared: Arc<FollowerShared>,
     bytes: u64,
 }
 
-impl Charge {
+impl ModelBytes {
     pub(super) fn nothing(follower: &Follower) -> Self {
         Self { shared: Arc::clone(&follower.shared), bytes: 0 }
     }
@@ -150,7 +150,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for ModelBytes {
     fn drop(&mut self) {
         self.shared.model_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -23,8 +23,8 @@ use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
 use fpcache_fabric::{Another, Answered, Answers, Export, FabricError, RegionReader, ThreadMemory};
 
-use follower::{Charge, Follows, MODEL_BYTES, Told, no_room};
 pub use follower::{Follower, Following};
+use follower::{FollowerTask, Follows, MODEL_BYTES, ModelBytes, no_room};
 
 /// How soon a table is looked at again that could not be opened or brought up to date.
 const REST: Duration = Duration::from_millis(100);
@@ -37,10 +37,10 @@ struct View<K: KeySpace, E: Another> {
     follower: Follower,
     /// No thread keeps it from one question to the next. What is outdated is freed by the follower,
     /// which replaces it, or which is given it by the last one who was answering with it.
-    known: RwLock<Option<Arc<Known<K, E>>>>,
+    known: RwLock<Option<Arc<AnsweringTable<K, E>>>>,
     /// Whether the follower has been told and has not begun.
     is_told: AtomicBool,
-    following: Mutex<Pursuit<E>>,
+    following: Mutex<FollowedView<E>>,
 }
 
 /// Gives endpoints that read a region.
@@ -48,7 +48,7 @@ type Opens<E> = Box<dyn Fn() -> Result<RegionReader<E>, FabricError> + Send + Sy
 
 /// The table to answer with, and its reader.
 #[derive(Debug)]
-struct Known<K: KeySpace, E> {
+struct AnsweringTable<K: KeySpace, E> {
     table: Table<K>,
     /// That of others is made.
     reader: RegionReader<E>,
@@ -56,9 +56,9 @@ struct Known<K: KeySpace, E> {
 
 /// What the follower has for a table.
 #[derive(Debug)]
-struct Pursuit<E> {
+struct FollowedView<E> {
     endpoint: Option<RegionReader<E>>,
-    charge: Charge,
+    charge: ModelBytes,
     rests_until: Option<Instant>,
 }
 
@@ -108,7 +108,7 @@ impl<K: BuildKeys, E: Another> Answers for View<K, E> {
         let replied = answer(&mut known.reader.another(), &known.table, scratch, question, reply);
         if let Some(last) = Arc::into_inner(known) {
             // It was replaced meanwhile.
-            self.follower.tell(Told::Unused(Box::new(last)));
+            self.follower.tell(FollowerTask::Unused(Box::new(last)));
         }
         let Replied { words, bytes, is_outdated } = replied;
         if is_outdated {
@@ -120,7 +120,7 @@ impl<K: BuildKeys, E: Another> Answers for View<K, E> {
 
 impl<K: BuildKeys, E: Another> View<K, E> {
     fn of(open: Opens<E>, follower: &Follower, options: TableOptions) -> Arc<Self> {
-        let charge = Charge::nothing(follower);
+        let charge = ModelBytes::nothing(follower);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             open,
@@ -128,13 +128,13 @@ impl<K: BuildKeys, E: Another> View<K, E> {
             follower: follower.clone(),
             known: RwLock::default(),
             is_told: AtomicBool::new(false),
-            following: Mutex::new(Pursuit { endpoint: None, charge, rests_until: None }),
+            following: Mutex::new(FollowedView { endpoint: None, charge, rests_until: None }),
         })
     }
 
     /// The table to answer with, unless it is being replaced. Does not block; tells the follower if
     /// there is nothing.
-    fn known(&self) -> Option<Arc<Known<K, E>>> {
+    fn known(&self) -> Option<Arc<AnsweringTable<K, E>>> {
         let known = match self.known.try_read() {
             Ok(known) => known.clone(),
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
@@ -151,13 +151,13 @@ impl<K: BuildKeys, E: Another> View<K, E> {
     fn tell_follower(&self) {
         if !self.is_told.swap(true, Ordering::AcqRel) {
             let me: Weak<Self> = Weak::clone(&self.me);
-            self.follower.tell(Told::Outdated(me));
+            self.follower.tell(FollowerTask::Outdated(me));
         }
     }
 
     /// Replaces the table to answer with. The old one is freed by the caller, the follower, unless
     /// a thread is answering with it.
-    fn put(&self, known: Option<Known<K, E>>) {
+    fn put(&self, known: Option<AnsweringTable<K, E>>) {
         let mut place = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, known.map(Arc::new));
         drop(place);
@@ -165,8 +165,8 @@ impl<K: BuildKeys, E: Another> View<K, E> {
     }
 
     /// Brings the view up to date, or opens it.
-    fn look(&self, pursuit: &mut Pursuit<E>) -> Result<(), OpenError> {
-        let Pursuit { endpoint, charge, .. } = pursuit;
+    fn look(&self, pursuit: &mut FollowedView<E>) -> Result<(), OpenError> {
+        let FollowedView { endpoint, charge, .. } = pursuit;
         let endpoint = match endpoint {
             Some(endpoint) => endpoint,
             none => none.insert((self.open)()?),
@@ -192,7 +192,7 @@ impl<K: BuildKeys, E: Another> View<K, E> {
         }
         charge.resize(bytes)?;
         let reader = endpoint.another();
-        self.put(Some(Known { table: Table::over(view, &self.options)?, reader }));
+        self.put(Some(AnsweringTable { table: Table::over(view, &self.options)?, reader }));
         Ok(())
     }
 }
@@ -225,8 +225,8 @@ impl<K: KeySpace, E: Another> Drop for View<K, E> {
         let known = self.known.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let pursuit = self.following.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known {
-            let charge = std::mem::replace(&mut pursuit.charge, Charge::nothing(&self.follower));
-            self.follower.tell(Told::Unused(Box::new((known, charge))));
+            let charge = std::mem::replace(&mut pursuit.charge, ModelBytes::nothing(&self.follower));
+            self.follower.tell(FollowerTask::Unused(Box::new((known, charge))));
         }
     }
 }
@@ -373,7 +373,7 @@ mod tests {
             }
         }
         let (release, held_back) = channel();
-        follower.tell(Told::Unused(Box::new(Held(held_back))));
+        follower.tell(FollowerTask::Unused(Box::new(Held(held_back))));
         drop(view);
         assert!(held() > 0, "the last one who had it freed its models");
         release.send(()).unwrap();

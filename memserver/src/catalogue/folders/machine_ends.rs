@@ -127,7 +127,7 @@ fn a_machine_may_end_at_any_step_of_making_and_dropping_tables() {
         let becomes = is_made.then_some(creation);
         machine.borrow_mut().change = Some((table.to_owned(), becomes));
         if is_made {
-            let descriptor = Descriptor { kind: KeyKind::U64, region_bytes: None, creation };
+            let descriptor = TableDescriptor { kind: KeyKind::U64, region_bytes: None, creation };
             tables.create(&name, &descriptor, None).expect("made");
         } else {
             tables.drop_table(&name).expect("dropped");

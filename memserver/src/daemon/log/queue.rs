@@ -11,14 +11,14 @@ const LONGEST: usize = ROOM / 4;
 
 /// Lines that wait to be written. A thread that adds one never waits for the one that writes.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct LogQueue {
+    state: Mutex<LineBuffer>,
     has_come: Condvar,
     is_empty: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LineBuffer {
     lines: VecDeque<Vec<u8>>,
     /// Of all lines together.
     bytes: usize,
@@ -27,7 +27,7 @@ struct State {
     is_writing: bool,
 }
 
-impl State {
+impl LineBuffer {
     fn add(&mut self, line: &[u8]) {
         let line = if line.len() > LONGEST { cut(line) } else { line.to_vec() };
         if self.bytes + line.len() > ROOM {
@@ -69,8 +69,8 @@ fn cut(line: &[u8]) -> Vec<u8> {
     [kept, format!(" [cut: {} bytes are missing here]\n", rest.len() - 1).as_bytes()].concat()
 }
 
-impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl LogQueue {
+    fn state(&self) -> MutexGuard<'_, LineBuffer> {
         // Nothing panics in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,14 +97,14 @@ impl Queue {
 
     /// Waits until all lines have been written, or for so long.
     pub(super) fn wait_until_written(&self, patience: Duration) {
-        let is_to_be_written = |state: &mut State| !state.lines.is_empty() || state.is_writing;
+        let is_to_be_written = |state: &mut LineBuffer| !state.lines.is_empty() || state.is_writing;
         let _ = self.is_empty.wait_timeout_while(self.state(), patience, is_to_be_written);
     }
 }
 
 /// Where lines are added, each in one go.
 #[derive(Clone, Debug)]
-pub(super) struct Lines(pub(super) Arc<Queue>);
+pub(super) struct Lines(pub(super) Arc<LogQueue>);
 
 impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn lines_for_which_there_is_no_room_are_counted_and_told_of() {
-        let mut state = State::default();
+        let mut state = LineBuffer::default();
         let line = |n: usize| format!("{n:0>1023}\n").into_bytes();
         (0..300).for_each(|n| state.add(&line(n)));
         assert_eq!((state.bytes, state.lost), (ROOM, 44));
@@ -146,7 +146,7 @@ mod tests {
     /// It was dropped, and "nobody took it in time".
     #[test]
     fn a_line_longer_than_there_is_room_for_is_cut() {
-        let mut state = State::default();
+        let mut state = LineBuffer::default();
         state.add(format!("{}\n", "x".repeat(2 * ROOM)).as_bytes());
         let line = String::from_utf8(state.next().unwrap()).unwrap();
         let kept = line.find(' ').unwrap();

@@ -8,10 +8,10 @@ use fpcache::message::Refusal;
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
-use super::{Step, Unable};
+use super::{Unable, WriteStep};
 use crate::dedup::DedupSession;
 use crate::durability::{AppendError, Lsn};
-use crate::node::parked::{Going, Put, Until, cost};
+use crate::node::parked::{ValueToLog, WaitFor, WriteInProgress, cost};
 use crate::node::serving::internal;
 use crate::node::{MemoryNode, NodeState};
 use crate::pending::{Lsns, PendingOperation, PendingOutcome};
@@ -20,27 +20,27 @@ use crate::wal::WalError;
 use crate::wal::entry::WalEntry;
 
 /// Whether a mutation is in the log.
-enum Written {
+enum LogState {
     /// With these entries; and whether it waits for the disk before readers see it.
     Down(Lsns, bool),
-    Waits(Until),
+    Waits(WaitFor),
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Writes a decided mutation down and does it, or has it wait for the disk.
     pub(super) fn change(
         &mut self,
-        going: &mut Going,
+        going: &mut WriteInProgress,
         operation: usize,
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<WriteStep, Refusal> {
         if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
             return self.change_unwritten(going, operation, mutation, value);
         }
         let (lsns, waits) = match self.write_down(going, operation, mutation, value) {
-            Ok(Written::Down(lsns, waits)) => (lsns, waits),
-            Ok(Written::Waits(until)) => return Ok(Step::Waits(until)),
+            Ok(LogState::Down(lsns, waits)) => (lsns, waits),
+            Ok(LogState::Waits(until)) => return Ok(WriteStep::Waits(until)),
             Err(unable) => {
                 going.put = None;
                 self.take_back(value);
@@ -56,9 +56,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
             self.pending.add(PendingOperation { session: going.session, operation, outcome }, &self.transit);
             going.entries = self.pending.added();
-            return Ok(Step::Done);
+            return Ok(WriteStep::Done);
         }
-        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| Step::Done)
+        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| WriteStep::Done)
     }
 
     /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it
@@ -66,11 +66,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     #[cold]
     fn change_unwritten(
         &mut self,
-        going: &mut Going,
+        going: &mut WriteInProgress,
         operation: usize,
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<WriteStep, Refusal> {
         let Self { superblock, state: NodeState::Serving(table), .. } = self else {
             return Err(Self::no_table());
         };
@@ -80,8 +80,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         superblock.region.release();
         let lsns = loop {
             match self.write_down(going, operation, mutation, value) {
-                Ok(Written::Down(lsns, _)) => break lsns,
-                Ok(Written::Waits(_)) => self.wal.as_mut().and_then(crate::wal::Wal::wait_a_little),
+                Ok(LogState::Down(lsns, _)) => break lsns,
+                Ok(LogState::Waits(_)) => self.wal.as_mut().and_then(crate::wal::Wal::wait_a_little),
                 Err(unable) => return self.reply(going, operation, unable.reply()?),
             };
         };
@@ -89,20 +89,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if let Some(wal) = &self.wal {
             wal.recovery_area.set_applied(lsns.last, next_version).map_err(internal)?;
         }
-        Ok(Step::Done)
+        Ok(WriteStep::Done)
     }
 
     /// Writes a mutation down, if there is a log, after the pieces of its value. What has been
     /// written of a value when it must wait for its turn or for room in the log is kept.
     fn write_down(
         &mut self,
-        going: &mut Going,
+        going: &mut WriteInProgress,
         operation: usize,
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<Written, Unable> {
+    ) -> Result<LogState, Unable> {
         if self.wal.is_none() {
-            return Ok(Written::Down(Lsns { first: 0, last: 0 }, false));
+            return Ok(LogState::Down(Lsns { first: 0, last: 0 }, false));
         }
         if !self.has_snapshot {
             return Err(Unable::NotDurable);
@@ -110,7 +110,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if let Stored::External(extent) = value
             && let Some(until) = self.write_pieces(going, extent)?
         {
-            return Ok(Written::Waits(until));
+            return Ok(LogState::Waits(until));
         }
         let Some(wal) = &mut self.wal else { return Err(Unable::NotDurable) };
         let entry = WalEntry {
@@ -129,26 +129,30 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         };
         let last = match wal.append::<K>(&entry) {
             Ok(last) => last,
-            Err(WalError::Append(AppendError::Full)) => return Ok(Written::Waits(Until::LogRoom)),
+            Err(WalError::Append(AppendError::Full)) => return Ok(LogState::Waits(WaitFor::LogRoom)),
             Err(_) => return Err(Unable::NotDurable),
         };
         let first = going.put.take().and_then(|put| put.first).unwrap_or(last);
         let lsns = Lsns { first, last };
         let waits = wal.syncs_first() && !self.superblock.breaks(Sabotage::AckBeforeLog);
-        Ok(Written::Down(lsns, waits))
+        Ok(LogState::Down(lsns, waits))
     }
 
     /// Writes the pieces of a value down that are still to be; what must be waited for, if
     /// anything.
     #[cold]
-    fn write_pieces(&mut self, going: &mut Going, extent: &ValueExtent) -> Result<Option<Until>, Unable> {
-        let mut put = going.put.unwrap_or(Put { extent: *extent, first: None, written: 0 });
+    fn write_pieces(
+        &mut self,
+        going: &mut WriteInProgress,
+        extent: &ValueExtent,
+    ) -> Result<Option<WaitFor>, Unable> {
+        let mut put = going.put.unwrap_or(ValueToLog { extent: *extent, first: None, written: 0 });
         let until = loop {
             if put.written == extent.bytes {
                 break None;
             }
             if self.is_spent() && put.first.is_some() {
-                break Some(Until::NextPiece);
+                break Some(WaitFor::NextPiece);
             }
             let Self { wal: Some(wal), superblock, .. } = self else { return Err(Unable::NotDurable) };
             match wal.append_piece(&superblock.region, extent, put.written) {
@@ -157,7 +161,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     put.written += bytes;
                     self.charge(cost::bytes(bytes as usize));
                 }
-                Err(WalError::Append(AppendError::Full)) => break Some(Until::LogRoom),
+                Err(WalError::Append(AppendError::Full)) => break Some(WaitFor::LogRoom),
                 Err(_) => return Err(Unable::NotDurable),
             }
         };

@@ -16,14 +16,14 @@ use std::borrow::Borrow;
 use std::cell::OnceCell;
 use tracing::warn;
 
-use crate::dedup::{DedupSession, Known};
+use crate::dedup::{DedupSession, DedupVerdict};
 use crate::loader::describe;
-use crate::node::parked::{Going, Progress, Until, cost};
-use crate::node::serving::{Answer, internal};
+use crate::node::parked::{RequestState, WaitFor, WriteInProgress, cost};
+use crate::node::serving::{Dispatched, internal};
 use crate::node::{MemoryNode, NodeState};
 use crate::recovery_area::REQUEST_BITS;
 use crate::table::error::{DamagedRecord, TableError};
-use crate::table::segments::decide::{Ahead, Decision};
+use crate::table::segments::decide::{Decision, SlotHint};
 use crate::wal::Wal;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
@@ -33,9 +33,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         client: ClientId,
         write: &Write<'_>,
-        going: Option<Going>,
+        going: Option<WriteInProgress>,
         body: &mut Vec<u8>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Dispatched, Refusal> {
         if self.state.table().is_none() {
             return Err(Self::no_table());
         }
@@ -43,19 +43,19 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let operations = operations.map_err(|e| Refusal::new(ErrorCode::Invalid, e.to_string()))?;
         let mut going = match going {
             Some(going) => going,
-            None if self.holds_writes() => return Ok(Answer::Waits(Progress::New, Until::Turn)),
+            None if self.holds_writes() => return Ok(Dispatched::Waits(RequestState::New, WaitFor::Turn)),
             None if self.is_in_hand(write.client) => {
                 // It came over another connection, while the first one waits.
                 if self.log_fails() {
                     return Err(log_fails());
                 }
-                return Ok(Answer::Waits(Progress::New, Until::Answered(write.client)));
+                return Ok(Dispatched::Waits(RequestState::New, WaitFor::Answered(write.client)));
             }
             None => self.begin_write(write, &operations)?,
         };
         match self.apply_all(&mut going, &operations) {
-            Ok(Step::Done) => {}
-            Ok(Step::Waits(until)) => return Ok(Answer::Waits(Progress::Write(going), until)),
+            Ok(WriteStep::Done) => {}
+            Ok(WriteStep::Waits(until)) => return Ok(Dispatched::Waits(RequestState::Write(going), until)),
             Err(refusal) => {
                 if let Some(put) = going.put {
                     self.give_up_value(&put);
@@ -64,13 +64,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         }
         self.drop_uploads(write.client, write.request);
-        let Going { session, entries, .. } = going;
+        let WriteInProgress { session, entries, .. } = going;
         if !self.pending.has_published(entries) {
             self.pending.wait(client, session, entries);
-            return Ok(Answer::Later);
+            return Ok(Dispatched::Later);
         }
         self.sessions.replies(session.client).iter().for_each(|reply| body.extend(reply.encode()));
-        Ok(Answer::Now)
+        Ok(Dispatched::Now)
     }
 
     /// Begins a write whose client has no other in hand.
@@ -78,7 +78,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         write: &Write<'_>,
         operations: &[WriteOperation<'_, K::View<'_>>],
-    ) -> Result<Going, Refusal> {
+    ) -> Result<WriteInProgress, Refusal> {
         let Some(table) = self.state.table() else { return Err(Self::no_table()) };
         if write.request >> REQUEST_BITS != 0 {
             // Noted without its upper bits, it would be another one to the next process.
@@ -92,13 +92,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let (session, done) = self.recognise(write, operations.len())?;
         // What was done has its reply, and its values are where they belong.
         self.check_uploads(write, operations, done)?;
-        Ok(Going { session, next: done, entries: 0, put: None })
+        Ok(WriteInProgress { session, next: done, entries: 0, put: None })
     }
 
     /// Whose request it is, and how many of its operations are done.
     fn recognise(&mut self, write: &Write<'_>, operations: usize) -> Result<(DedupSession, usize), Refusal> {
         match self.sessions.look_up(write.client, write.request, write.sent_before) {
-            Known::New => {
+            DedupVerdict::New => {
                 if self.sessions.must_let_go() {
                     self.let_replies_go(u64::MAX);
                 }
@@ -120,7 +120,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Ok((session, 0))
             }
-            Known::LetGo(session) => {
+            DedupVerdict::LetGo(session) => {
                 let noted = match &self.wal {
                     Some(wal) => wal.recovery_area.request_of(session.place).map_err(internal)?,
                     None => None,
@@ -135,7 +135,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     _ => Err(forgotten()),
                 }
             }
-            Known::Repeated(session, done) => {
+            DedupVerdict::Repeated(session, done) => {
                 self.sessions.reserve(session.place, operations);
                 let is_on_disk = |wal: &Wal<M>| !wal.syncs_first() || wal.synced() >= self.redone;
                 // What the process before was to do, and this one has done again, may still wait
@@ -146,20 +146,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Ok((session, done))
             }
-            Known::Outdated => {
+            DedupVerdict::Outdated => {
                 let why = "this request is older than the last one of its client, which has given it up";
                 Err(Refusal::new(ErrorCode::Invalid, why))
             }
-            Known::Forgotten => Err(forgotten()),
+            DedupVerdict::Forgotten => Err(forgotten()),
         }
     }
 
     /// Applies the operations from the next one on, as long as the allowance lasts.
     fn apply_all(
         &mut self,
-        going: &mut Going,
+        going: &mut WriteInProgress,
         operations: &[WriteOperation<'_, K::View<'_>>],
-    ) -> Result<Step, Refusal> {
+    ) -> Result<WriteStep, Refusal> {
         /// Operations that are prefetched ahead of the one in hand.
         const AHEAD: usize = 8;
         // Where keys can be, by their operations' numbers.
@@ -167,33 +167,33 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         for (i, operation) in operations.iter().enumerate().skip(going.next) {
             going.next = i;
             if self.is_spent() && going.put.is_none() {
-                return Ok(Step::Waits(Until::Turn));
+                return Ok(WriteStep::Waits(WaitFor::Turn));
             }
             let place = places[i % AHEAD].take();
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), self.state.table()) {
                 places[i % AHEAD] = table.segments.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
             }
-            if let Step::Waits(until) = self.apply(going, i, operation, place.as_ref())? {
-                return Ok(Step::Waits(until));
+            if let WriteStep::Waits(until) = self.apply(going, i, operation, place.as_ref())? {
+                return Ok(WriteStep::Waits(until));
             }
             self.charge(cost::OPERATION + cost::bytes(operation.value.bytes().len()));
         }
-        Ok(Step::Done)
+        Ok(WriteStep::Done)
     }
 
     /// Applies one operation, or has it wait for the disk.
     fn apply(
         &mut self,
-        going: &mut Going,
+        going: &mut WriteInProgress,
         operation: usize,
         wanted: &WriteOperation<'_, K::View<'_>>,
-        place: Option<&Ahead<K>>,
-    ) -> Result<Step, Refusal> {
+        place: Option<&SlotHint<K>>,
+    ) -> Result<WriteStep, Refusal> {
         if self.pending.concerns(wanted.key.borrow()) {
             if self.log_fails() {
                 return self.reply(going, operation, Unable::NotDurable.reply()?);
             }
-            return Ok(Step::Waits(Until::Published(self.pending.added())));
+            return Ok(WriteStep::Waits(WaitFor::Published(self.pending.added())));
         }
         // A value whose pieces are in the log is not kept waiting: all other writes wait for its
         // mutation.
@@ -202,7 +202,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 // No request waits, and nothing more is kept.
                 return Err(log_fails());
             }
-            return Ok(Step::Waits(Until::OperationRoom));
+            return Ok(WriteStep::Waits(WaitFor::OperationRoom));
         }
         let mut has_tried = false;
         loop {
@@ -230,7 +230,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                             has_tried = true;
                             match self.make_room_for_value(wanted.value.len())? {
                                 Ok(true) => continue,
-                                Ok(false) => Ok(Step::Waits(Until::Room)),
+                                Ok(false) => Ok(WriteStep::Waits(WaitFor::Room)),
                                 Err(unable) => self.unable(going, operation, unable),
                             }
                         }
@@ -245,7 +245,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Decision::Full => match self.make_room(wanted.key.borrow()) {
                     Ok(true) => {}
-                    Ok(false) => return Ok(Step::Waits(Until::Room)),
+                    Ok(false) => return Ok(WriteStep::Waits(WaitFor::Room)),
                     Err(unable) => return self.unable(going, operation, unable),
                 },
             }
@@ -254,10 +254,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Replies that an operation cannot be done; or has it wait, if that may be known once nothing
     /// waits for the disk.
-    fn unable(&mut self, going: &mut Going, operation: usize, unable: Unable) -> Result<Step, Refusal> {
+    fn unable(
+        &mut self,
+        going: &mut WriteInProgress,
+        operation: usize,
+        unable: Unable,
+    ) -> Result<WriteStep, Refusal> {
         let unable = match unable {
             Unable::NotQuiet if self.log_fails() => Unable::NotDurable,
-            Unable::NotQuiet => return Ok(Step::Waits(Until::Quiet)),
+            Unable::NotQuiet => return Ok(WriteStep::Waits(WaitFor::Quiet)),
             Unable::NoRoom if self.superblock.grant.is_disk_full() => Unable::DiskFull,
             unable => unable,
         };
@@ -364,9 +369,9 @@ fn check_fits<K: BuildKeys>(
 
 /// Whether an operation, or all of them, got as far as they can for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum WriteStep {
     Done,
-    Waits(Until),
+    Waits(WaitFor),
 }
 
 /// Why an operation is not done.

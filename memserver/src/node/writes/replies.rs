@@ -6,11 +6,11 @@ use fpcache::layout::Stored;
 use fpcache::message::{ErrorCode, Refusal, WriteReply, encode_reply};
 use fpcache_fabric::{ClientId, NodeMemory};
 
-use super::Step;
+use super::WriteStep;
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::node::MemoryNode;
-use crate::node::parked::{Going, cost};
+use crate::node::parked::{WriteInProgress, cost};
 use crate::node::serving::internal;
 use crate::pending::{PendingOperation, PendingOutcome};
 
@@ -18,13 +18,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Replies to an operation that changes nothing, after those before it.
     pub(super) fn reply(
         &mut self,
-        going: &mut Going,
+        going: &mut WriteInProgress,
         operation: usize,
         reply: WriteReply,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<WriteStep, Refusal> {
         let session = going.session;
         if self.pending.has_published(going.entries) {
-            return self.keep_reply(&session, operation, reply).map(|()| Step::Done);
+            return self.keep_reply(&session, operation, reply).map(|()| WriteStep::Done);
         }
         if let Some(wal) = &self.wal {
             // If the process ends now, the mutation before it is performed again, and this one is
@@ -34,7 +34,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let outcome = PendingOutcome::Reply(reply);
         self.pending.add(PendingOperation { session, operation, outcome }, &self.transit);
         going.entries = self.pending.added();
-        Ok(Step::Done)
+        Ok(WriteStep::Done)
     }
 
     // Inlined for the reason that `Table::perform` is.

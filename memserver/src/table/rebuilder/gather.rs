@@ -60,7 +60,7 @@ struct Order<K: BuildKeys> {
 
 /// Neighbouring segments that are to be replaced together, and the range they own.
 #[derive(Debug)]
-pub(crate) struct Old<K: BuildKeys> {
+pub(crate) struct ReplacedRun<K: BuildKeys> {
     pub(crate) lo: K::Owned,
     /// First key after them; `None` at the table's end.
     pub(crate) behind: Option<K::Owned>,

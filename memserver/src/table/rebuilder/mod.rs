@@ -28,11 +28,11 @@ use crate::image::SegmentImage;
 use crate::rebuild::plan::{Gathered, RebuildOptions, neighbours, plan};
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
-use gather::{GatheredRecord, Gathering, INCOMING, Old};
+use gather::{GatheredRecord, Gathering, INCOMING, ReplacedRun};
 use parting::Parting;
-use planned::{Making, New};
+use planned::{FillGoal, PlannedSegment};
 use retraining::Retraining;
-use writing::{SegmentWriter, Written};
+use writing::{SegmentWriter, WrittenSegment};
 
 /// Segments that are remembered to be replaced; those beyond are replaced when an insert has to
 /// wait for it.
@@ -51,7 +51,7 @@ pub(crate) struct Rebuilder<K: BuildKeys> {
 }
 
 /// Segments as they were planned, and as they were written.
-type Made<K> = (Vec<New<K>>, Vec<Written<K>>);
+type BuiltSegments<K> = (Vec<PlannedSegment<K>>, Vec<WrittenSegment<K>>);
 
 /// How a table's segments are rebuilt.
 fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> RebuildOptions {
@@ -103,7 +103,7 @@ impl<K: BuildKeys> Rebuilder<K> {
         superblock: &SuperblockWriter<K, M>,
         segments: &mut Segments<K>,
         key: &K::Key,
-    ) -> Result<(Old<K>, Option<TableError>), TableError> {
+    ) -> Result<(ReplacedRun<K>, Option<TableError>), TableError> {
         let Some(located) = segments.directory.locate(key) else {
             return Err(TableError::no_room(superblock));
         };
@@ -141,7 +141,7 @@ impl<K: BuildKeys> Rebuilder<K> {
         left: Option<(K::Owned, Segment<K>)>,
         (mut lo, mut behind, centre): (K::Owned, Option<K::Owned>, Segment<K>),
         right: Option<(Option<K::Owned>, Segment<K>)>,
-    ) -> Result<Old<K>, TableError> {
+    ) -> Result<ReplacedRun<K>, TableError> {
         self.gathering.clear();
         let mut old = Vec::with_capacity(3);
         if let Some((first, segment)) = left {
@@ -158,7 +158,7 @@ impl<K: BuildKeys> Rebuilder<K> {
             old.push(segment);
             behind = end;
         }
-        Ok(Old { lo, behind, segments: old })
+        Ok(ReplacedRun { lo, behind, segments: old })
     }
 
     fn writer(&mut self) -> SegmentWriter<'_, K> {
@@ -172,12 +172,12 @@ impl<K: BuildKeys> Rebuilder<K> {
         superblock: &mut SuperblockWriter<K, M>,
         segments: &mut Segments<K>,
         room: &mut Room<K>,
-        old: &Old<K>,
-        making: Making,
-    ) -> Result<Made<K>, TableError> {
+        old: &ReplacedRun<K>,
+        making: FillGoal,
+    ) -> Result<BuiltSegments<K>, TableError> {
         let mut options = match making {
-            Making::ForWrites => self.options,
-            Making::Compact => self.options.compact(),
+            FillGoal::ForWrites => self.options,
+            FillGoal::Compact => self.options.compact(),
         };
         loop {
             let new = self.plan_for(segments, old, &options, making);
@@ -201,10 +201,10 @@ impl<K: BuildKeys> Rebuilder<K> {
     fn plan_for(
         &mut self,
         segments: &Segments<K>,
-        old: &Old<K>,
+        old: &ReplacedRun<K>,
         options: &RebuildOptions,
-        making: Making,
-    ) -> Vec<New<K>> {
+        making: FillGoal,
+    ) -> Vec<PlannedSegment<K>> {
         let now = segments.next_version;
         let Gathering { records, keys: arena, xs, ages, .. } = &mut self.gathering;
         let age_of = |record: &GatheredRecord<K>| match record.body {
@@ -212,12 +212,12 @@ impl<K: BuildKeys> Rebuilder<K> {
             _ => age(record.version, now),
         };
         ages.clear();
-        if making == Making::ForWrites {
+        if making == FillGoal::ForWrites {
             ages.extend(records.iter().map(age_of));
         }
         let keys: Vec<&K::Key> = records.iter().map(|record| K::kept(&record.key, arena)).collect();
         let divisions = K::divide(&keys, old.lo.borrow(), &segments.encoders, options.most_equal());
-        let mut new: Vec<New<K>> = Vec::with_capacity(2);
+        let mut new: Vec<PlannedSegment<K>> = Vec::with_capacity(2);
         let mut divisions = divisions.into_iter().peekable();
         while let Some(division) = divisions.next() {
             let (tail, range) = (division.tail, division.keys);
@@ -225,10 +225,10 @@ impl<K: BuildKeys> Rebuilder<K> {
             let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, tail, &segments.encoders);
             xs.extend(keys[range.clone()].iter().map(coordinate));
             let behind = divisions.peek().map(|next| &next.lo).or(old.behind.as_ref()).map(Borrow::borrow);
-            let (lo, hi) = K::coordinates_of(division.lo.borrow(), behind, tail, &segments.encoders);
+            let (first_x, last_x) = K::coordinates_of(division.lo.borrow(), behind, tail, &segments.encoders);
             // Without ages no run is met, and no slots are kept for one.
-            let ages = if making == Making::ForWrites { &ages[range.clone()] } else { &[] };
-            let gathered = Gathered { lo, hi, xs, ages };
+            let ages = if making == FillGoal::ForWrites { &ages[range.clone()] } else { &[] };
+            let gathered = Gathered { first_x, last_x, xs, ages };
             let keys = &keys[range.clone()];
             let parting = Parting { keys, xs, end: behind, tail, encoders: &segments.encoders };
             let mut begin = Some(division.lo);
@@ -257,11 +257,11 @@ fn shorten<K: BuildKeys>(
     room: &mut Room<K>,
     segments: &Segments<K>,
     options: &mut RebuildOptions,
-    new: &[New<K>],
+    new: &[PlannedSegment<K>],
 ) -> bool {
     /// Slots of the shortest that are worth it.
     const LEAST: usize = 64;
-    let bytes = |new: &New<K>| segments.geometry.segment_bytes(new.planned.model.cap) as u64;
+    let bytes = |new: &PlannedSegment<K>| segments.geometry.segment_bytes(new.planned.model.cap) as u64;
     let (total, longest) = (new.iter().map(bytes).sum::<u64>(), new.iter().map(bytes).max().unwrap_or(0));
     if room.space.free_bytes() < total + room.kept_for_compaction() {
         return false;
@@ -276,8 +276,8 @@ fn shorten<K: BuildKeys>(
 }
 
 /// Records of the change log that say so.
-fn log_records<K: BuildKeys>(old: &Old<K>, new: &[New<K>]) -> usize {
-    let descriptor = |new: &New<K>| Descriptor::<K> {
+fn log_records<K: BuildKeys>(old: &ReplacedRun<K>, new: &[PlannedSegment<K>]) -> usize {
+    let descriptor = |new: &PlannedSegment<K>| Descriptor::<K> {
         lo: new.lo.clone(),
         tail: new.tail,
         model: new.planned.model,

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::key_space::{Boundary, BoundaryRequest, BuildKeys};
 
-use super::planned::New;
+use super::planned::PlannedSegment;
 use crate::rebuild::plan::Planned;
 
 /// Parts the planned segments of a division from one another.
@@ -26,7 +26,7 @@ impl<K: BuildKeys> Parting<'_, K> {
         begin: Option<K::Owned>,
         mut planned: Planned,
         first: usize,
-        new: &mut Vec<New<K>>,
+        new: &mut Vec<PlannedSegment<K>>,
     ) {
         let lo = match begin {
             Some(begin) => begin,
@@ -42,11 +42,11 @@ impl<K: BuildKeys> Parting<'_, K> {
             },
         };
         planned.keys = first + planned.keys.start..first + planned.keys.end;
-        new.push(New { lo, tail: self.tail, planned, groups: None });
+        new.push(PlannedSegment { lo, tail: self.tail, planned, groups: None });
     }
 
     /// Where the range of a segment begins that is not the first of its division.
-    fn boundary(&self, planned: &Planned, new: &[New<K>]) -> Option<K::Owned> {
+    fn boundary(&self, planned: &Planned, new: &[PlannedSegment<K>]) -> Option<K::Owned> {
         let before = new.last()?;
         let (at, lo) = (planned.keys.start, before.lo.borrow());
         let next = self.keys.get(at).copied();
@@ -57,13 +57,13 @@ impl<K: BuildKeys> Parting<'_, K> {
             Boundary::AtCoordinate
         } else if previous.is_some_and(|previous| {
             let (x, behind) = (self.xs[previous], self.xs[at]);
-            x.checked_add(1) == Some(planned.lo) && behind != planned.lo && behind != x
+            x.checked_add(1) == Some(planned.first_x) && behind != planned.first_x && behind != x
         }) {
             Boundary::RightBehind
         } else {
             Boundary::Anywhere
         };
         let Self { end, tail, encoders, .. } = *self;
-        K::boundary(&BoundaryRequest { x: planned.lo, below, next, end, wanted, tail }, encoders)
+        K::boundary(&BoundaryRequest { x: planned.first_x, below, next, end, wanted, tail }, encoders)
     }
 }

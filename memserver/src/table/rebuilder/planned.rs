@@ -8,7 +8,7 @@ use crate::rebuild::plan::Planned;
 
 /// What segments are made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Making {
+pub(crate) enum FillGoal {
     /// Writes to come: with free slots where they are expected.
     ForWrites,
     /// Taking little room.
@@ -17,7 +17,7 @@ pub(crate) enum Making {
 
 /// A planned segment.
 #[derive(Debug)]
-pub(crate) struct New<K: BuildKeys> {
+pub(crate) struct PlannedSegment<K: BuildKeys> {
     pub(crate) lo: K::Owned,
     pub(crate) tail: K::Tail,
     /// Its keys are places among the gathered records.
@@ -26,7 +26,7 @@ pub(crate) struct New<K: BuildKeys> {
     pub(crate) groups: Option<Groups>,
 }
 
-impl<K: BuildKeys> New<K> {
+impl<K: BuildKeys> PlannedSegment<K> {
     /// Puts its keys, which have these coordinates and hashes, into groups if possible. Not with a
     /// reserve: equal groups would leave no slots where the run of inserts continues.
     pub(super) fn group(&mut self, grouping: Grouping, epsilon: u32, xs: &[u64], hashes: &[u64]) {

@@ -10,14 +10,14 @@ use super::super::error::TableError;
 use super::super::room::Room;
 use super::super::segments::Segments;
 use super::gather::{Gathering, INCOMING};
-use super::planned::New;
+use super::planned::PlannedSegment;
 use crate::image::SegmentImage;
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
 /// A new segment that was written and that nothing refers to yet.
 #[derive(Debug)]
-pub(crate) struct Written<K: BuildKeys> {
+pub(crate) struct WrittenSegment<K: BuildKeys> {
     pub(crate) descriptor: Descriptor<K>,
     pub(crate) extent: Extent,
     /// Records in the slot their prediction names.
@@ -38,10 +38,10 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
         superblock: &mut SuperblockWriter<K, M>,
         segments: &mut Segments<K>,
         room: &mut Room<K>,
-        new: &[New<K>],
+        new: &[PlannedSegment<K>],
         behind: Option<&K::Owned>,
-    ) -> Result<Vec<Written<K>>, TableError> {
-        let mut written: Vec<Written<K>> = Vec::with_capacity(new.len());
+    ) -> Result<Vec<WrittenSegment<K>>, TableError> {
+        let mut written: Vec<WrittenSegment<K>> = Vec::with_capacity(new.len());
         for (at, segment) in new.iter().enumerate() {
             let behind = new.get(at + 1).map(|next| &next.lo).or(behind);
             match self.write_segment(superblock, segments, room, segment, behind) {
@@ -60,10 +60,10 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
         superblock: &mut SuperblockWriter<K, M>,
         segments: &mut Segments<K>,
         room: &mut Room<K>,
-        new: &New<K>,
+        new: &PlannedSegment<K>,
         behind: Option<&K::Owned>,
-    ) -> Result<Written<K>, TableError> {
-        let New { lo, tail, planned, groups } = new;
+    ) -> Result<WrittenSegment<K>, TableError> {
+        let PlannedSegment { lo, tail, planned, groups } = new;
         let model = planned.model;
         let extent = room.allocate_for_records(
             superblock,
@@ -107,6 +107,6 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
         }
         superblock.region.write_bytes(extent.offset, image.bytes())?;
         let descriptor = Descriptor { lo: lo.clone(), tail: *tail, model, address, generation };
-        Ok(Written { descriptor, extent, at_home })
+        Ok(WrittenSegment { descriptor, extent, at_home })
     }
 }

@@ -13,7 +13,7 @@ use crate::space::{Extent, Space};
 /// Memory for the next directory, kept from segments: without a directory that lacks it, no memory
 /// could be used again.
 #[derive(Debug, Default)]
-pub(super) struct Aside {
+pub(super) struct DirectoryReserve {
     pub(super) pages: Vec<Extent>,
     pub(super) root: Option<Extent>,
 }
@@ -26,7 +26,8 @@ pub(crate) struct DirectoryRoom {
 }
 
 impl DirectoryRoom {
-    /// Bytes that [`Aside::fill`] takes where it has nothing yet, for pages of `page_bytes` bytes.
+    /// Bytes that [`DirectoryReserve::fill`] takes where it has nothing yet, for pages of
+    /// `page_bytes` bytes.
     pub(crate) fn bytes(self, page_bytes: u64) -> u64 {
         self.pages * page_bytes + with_some_more(self.root_bytes).next_multiple_of(8)
     }
@@ -39,14 +40,14 @@ fn with_some_more(root_bytes: u64) -> u64 {
 
 /// Where separators vary in length: what those of a directory take in its pages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Separators {
+pub(crate) struct SeparatorBytes {
     /// Bytes that each does not share with the one before.
     own: u64,
     /// Bytes of the longest there has been.
     longest: u64,
 }
 
-impl Separators {
+impl SeparatorBytes {
     pub(crate) fn of<K: BuildKeys>(directory: &Directory<K::Key, Segment<K>>) -> Self {
         let mut separators = Self::default();
         if K::FIXED_BYTES.is_none() {
@@ -110,7 +111,7 @@ impl Separators {
     }
 }
 
-impl Aside {
+impl DirectoryReserve {
     /// Adds what is missing for a directory, from free memory; `false` if there is not enough, and
     /// nothing is kept of what there was, which others may need to free more.
     pub(super) fn fill(&mut self, needed: DirectoryRoom, page_bytes: u64, space: &mut Space) -> bool {
@@ -189,7 +190,7 @@ mod tests {
     fn what_cannot_be_had_whole_is_left_to_others() {
         const PAGE: u64 = 4096;
         let free = Extent { offset: 0, len: 5 * PAGE };
-        let (mut aside, mut space) = (Aside::default(), Space::new([free]));
+        let (mut aside, mut space) = (DirectoryReserve::default(), Space::new([free]));
         let needed = |pages, root_bytes| DirectoryRoom { pages, root_bytes };
         assert!(aside.fill(needed(2, 64), PAGE, &mut space));
         let left = space.free_bytes();
@@ -213,8 +214,8 @@ mod tests {
         fn what_is_set_aside_for_separators_of_any_length_is_enough(
             los in separators(), from in any::<prop::sample::Index>(), gone in 0..20usize, come in separators(),
         ) {
-            let mut separators = Separators::of::<ByteKeys>(&directory_of(&los));
-            let enough = |separators: &Separators, los: &[Vec<u8>]| {
+            let mut separators = SeparatorBytes::of::<ByteKeys>(&directory_of(&los));
+            let enough = |separators: &SeparatorBytes, los: &[Vec<u8>]| {
                 let (pages, entry) = separators.pages::<ByteKeys>(los.len() as u64);
                 let (needed, root) = written(los);
                 prop_assert!(needed <= pages && root <= pages * entry, "{needed} pages and {root} bytes, not {pages}");
@@ -230,7 +231,7 @@ mod tests {
             let new = come.iter().chain(los.get(end)).cloned();
             separators.replace::<ByteKeys>(from.checked_sub(1).map(|before| los[before].clone()), old, new);
             let now = [&los[..from], &come, &los[end..]].concat();
-            prop_assert_eq!(separators.own, Separators::of::<ByteKeys>(&directory_of(&now)).own);
+            prop_assert_eq!(separators.own, SeparatorBytes::of::<ByteKeys>(&directory_of(&now)).own);
             enough(&separators, &now)?;
         }
     }

@@ -9,13 +9,13 @@ use super::immovable::Immovables;
 /// The evacuation of a range.
 #[derive(Debug)]
 pub(crate) struct Evacuation<K: BuildKeys> {
-    pub(crate) stage: Stage<K>,
+    pub(crate) stage: EvacuationStage<K>,
     /// Segments replaced so far.
     pub(crate) replaced: u64,
 }
 
 #[derive(Debug)]
-pub(crate) enum Stage<K: BuildKeys> {
+pub(crate) enum EvacuationStage<K: BuildKeys> {
     /// Going through the directory, up to this key so far.
     Moving(K::Owned),
     /// Waiting for a directory that contains this many changes.

@@ -9,7 +9,7 @@ use fpcache_fabric::NodeMemory;
 use super::super::error::TableError;
 use super::super::segments::Segments;
 use super::Room;
-use super::emptying::{Evacuation, Stage};
+use super::emptying::{Evacuation, EvacuationStage};
 use crate::space::Emptiest;
 use crate::superblock_writer::SuperblockWriter;
 
@@ -63,7 +63,7 @@ impl<K: BuildKeys> Room<K> {
 
     pub(crate) fn begin_evacuation(&mut self, window: Range<u64>) {
         self.space.set_emptied(Some(window));
-        let stage = Stage::Moving(K::lowest().to_owned());
+        let stage = EvacuationStage::Moving(K::lowest().to_owned());
         self.emptying.evacuation = Some(Evacuation { stage, replaced: 0 });
     }
 

@@ -7,7 +7,7 @@ use fpcache_fabric::NodeMemory;
 use fpcache_index::Directory;
 
 use super::super::segments::Segments;
-use super::aside::{Aside, Separators};
+use super::aside::{DirectoryReserve, SeparatorBytes};
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
@@ -20,15 +20,15 @@ pub(crate) struct Publication<K: BuildKeys> {
     /// Whether it has found no room since the last one was published.
     pub(super) lacks_room: bool,
     /// Memory for the next directory.
-    pub(super) aside: Aside,
-    pub(crate) separators: Separators,
+    pub(super) aside: DirectoryReserve,
+    pub(crate) separators: SeparatorBytes,
     /// Whether a reader asked for a new directory.
     pub(crate) wanted: bool,
 }
 
 impl<K: BuildKeys> Publication<K> {
-    pub(crate) fn new(published: Vec<Extent>, separators: Separators) -> Self {
-        let aside = Aside::default();
+    pub(crate) fn new(published: Vec<Extent>, separators: SeparatorBytes) -> Self {
+        let aside = DirectoryReserve::default();
         Self { published, checkpoint: None, lacks_room: false, aside, separators, wanted: false }
     }
 }

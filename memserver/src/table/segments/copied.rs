@@ -24,7 +24,7 @@ pub(crate) struct LiveRecord<'b> {
 
 /// What a slot is to the memory node, which sees none half written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum State<'b, K: KeySpace> {
+pub(crate) enum CopiedSlot<'b, K: KeySpace> {
     Free,
     /// A record of this key and value.
     Whole(K::View<'b>, Stored<'b>),
@@ -99,9 +99,9 @@ impl<M: NodeMemory> Slots<'_, M> {
         let Some((word, body)) = bytes.split_first_chunk::<SLOT_WORD_BYTES>() else { return Ok(None) };
         let word = SlotWord::from_bits(u64::from_le_bytes(*word));
         match self.state_of::<K>(slot, word, body) {
-            State::Free => Ok(None),
-            State::Whole(key, value) => Ok(Some(WholeRecord { slot, word, key, value })),
-            State::Damaged => Err(self.damaged_slot::<K>(slot, word, body)),
+            CopiedSlot::Free => Ok(None),
+            CopiedSlot::Whole(key, value) => Ok(Some(WholeRecord { slot, word, key, value })),
+            CopiedSlot::Damaged => Err(self.damaged_slot::<K>(slot, word, body)),
         }
     }
 
@@ -114,9 +114,9 @@ impl<M: NodeMemory> Slots<'_, M> {
         slot: u32,
         word: SlotWord,
         body: &'b [u8],
-    ) -> State<'b, K> {
+    ) -> CopiedSlot<'b, K> {
         if word.is_free() {
-            return State::Free;
+            return CopiedSlot::Free;
         }
         let is_vouched = word.vouches_for(self.generation, body);
         if is_vouched
@@ -124,12 +124,12 @@ impl<M: NodeMemory> Slots<'_, M> {
             && let Some(RecordParts { key, value }) = self.geometry.shape.parts::<K>(body)
             && let Some(key) = K::view(key)
         {
-            return State::Whole(key, value);
+            return CopiedSlot::Whole(key, value);
         }
         let may_be_free = word.checksum() == 0 || !is_vouched && word.state() == SlotState::Free;
         match may_be_free && self.has_no_fingerprint(slot) {
-            true => State::Free,
-            false => State::Damaged,
+            true => CopiedSlot::Free,
+            false => CopiedSlot::Damaged,
         }
     }
 
@@ -139,10 +139,10 @@ impl<M: NodeMemory> Slots<'_, M> {
         &self,
         slot: u32,
         body: &'b mut Vec<u8>,
-    ) -> Result<State<'b, K>, AccessError> {
+    ) -> Result<CopiedSlot<'b, K>, AccessError> {
         let word = self.word(slot)?;
         if word.is_free() {
-            return Ok(State::Free);
+            return Ok(CopiedSlot::Free);
         }
         body.resize(self.geometry.shape.body_bytes(), 0);
         self.read_body(slot, body)?;
@@ -154,7 +154,7 @@ impl<M: NodeMemory> Slots<'_, M> {
     pub(crate) fn is_free<K: KeySpace>(&self, slot: u32, body: &mut Vec<u8>) -> Result<bool, AccessError> {
         let word = self.word(slot)?;
         let may_be_free = word.checksum() == 0 || word.state() == SlotState::Free;
-        Ok(word.is_free() || may_be_free && matches!(self.read_state::<K>(slot, body)?, State::Free))
+        Ok(word.is_free() || may_be_free && matches!(self.read_state::<K>(slot, body)?, CopiedSlot::Free))
     }
 
     /// Copies the fingerprints of a window into `out`, which is emptied before; makes them of its
@@ -188,9 +188,9 @@ impl<M: NodeMemory> Slots<'_, M> {
         let width = self.geometry.width;
         for (at, slot) in (window.first..=window.last).enumerate() {
             let fingerprint = match self.read_state::<K>(slot, body)? {
-                State::Free => FingerprintWidth::EMPTY,
-                State::Whole(key, _) => width.of_hash(K::hash(key.borrow())),
-                State::Damaged => FingerprintWidth::SPARE,
+                CopiedSlot::Free => FingerprintWidth::EMPTY,
+                CopiedSlot::Whole(key, _) => width.of_hash(K::hash(key.borrow())),
+                CopiedSlot::Damaged => FingerprintWidth::SPARE,
             };
             width.put(out, at, fingerprint);
         }

@@ -10,9 +10,9 @@ use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use super::find::Found;
-use super::slots::{Marks, NO_MARKS, Slots};
-use super::{Place, Scratch, Segments};
+use super::find::WindowMatch;
+use super::slots::{MarkSlots, NO_MARKS, Slots};
+use super::{KeyWindow, Scratch, Segments};
 use crate::rebuild::choose::{choose_in_block, choose_in_group, choose_slot, is_nearly_full};
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::next_version;
@@ -40,7 +40,7 @@ pub(crate) struct SlotMutation<K: KeySpace, Q> {
     pub(crate) hash: u64,
     pub(crate) version: u32,
     /// The slots to mark before the record goes live, because it lies outside its group or block.
-    pub(crate) marks: Marks,
+    pub(crate) marks: MarkSlots,
 }
 
 impl<K: KeySpace, Q: Borrow<K::Key>> SlotMutation<K, Q> {
@@ -66,8 +66,8 @@ pub(crate) enum Decision<K: KeySpace, Q> {
 
 /// The place of a key as it was when the table's next segment was to have this generation.
 #[derive(Clone, Copy)]
-pub(crate) struct Ahead<K: KeySpace> {
-    place: Place<K>,
+pub(crate) struct SlotHint<K: KeySpace> {
+    place: KeyWindow<K>,
     next_generation: u32,
 }
 
@@ -78,12 +78,12 @@ impl<K: BuildKeys> Segments<K> {
         superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
         hint: Option<u16>,
-    ) -> Option<Ahead<K>> {
+    ) -> Option<SlotHint<K>> {
         let place = self.place(key)?;
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         let named = hint.map(u32::from).filter(|slot| place.window.contains(*slot));
         slots.prefetch(named, place.predicted, place.window);
-        Some(Ahead { place, next_generation: self.next_generation })
+        Some(SlotHint { place, next_generation: self.next_generation })
     }
 
     /// Decides what an operation does now. Changes nothing. If `ahead` was found before, it saves
@@ -93,7 +93,7 @@ impl<K: BuildKeys> Segments<K> {
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         operation: &WriteOperation<'_, Q>,
-        ahead: Option<&Ahead<K>>,
+        ahead: Option<&SlotHint<K>>,
         is_over_limit: impl Fn() -> bool,
     ) -> Result<Decision<K, Q>, AccessError> {
         let WriteOperation { kind, key, hint, expected, .. } = *operation;
@@ -115,10 +115,10 @@ impl<K: BuildKeys> Segments<K> {
             Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version, marks })
         };
         let slot = match found {
-            Found::Record(slot) => slot,
+            WindowMatch::Record(slot) => slot,
             // With its key and fingerprint it is the key's: what does not ask for its value takes
             // its place.
-            Found::DamagedRecord(slot) => {
+            WindowMatch::DamagedRecord(slot) => {
                 return Ok(match kind {
                     WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, NO_MARKS),
                     WriteKind::Delete => change(MutationKind::Remove, slot, NO_MARKS),
@@ -127,8 +127,8 @@ impl<K: BuildKeys> Segments<K> {
             }
             // Beside it the key might be there twice, and instead of it another key's might be
             // gone.
-            Found::Damaged(slot) => return Ok(Decision::Damaged(segment, slot)),
-            Found::Nothing => {
+            WindowMatch::Damaged(slot) => return Ok(Decision::Damaged(segment, slot)),
+            WindowMatch::Nothing => {
                 return Ok(match kind {
                     WriteKind::Insert | WriteKind::Put => {
                         match self.slot_for_new(&slots, &place, (operation, hash), is_over_limit)? {
@@ -162,10 +162,10 @@ impl<K: BuildKeys> Segments<K> {
     fn slot_for_new<M: NodeMemory, Q: Borrow<K::Key>>(
         &mut self,
         slots: &Slots<'_, M>,
-        place: &Place<K>,
+        place: &KeyWindow<K>,
         (operation, hash): (&WriteOperation<'_, Q>, u64),
         is_over_limit: impl Fn() -> bool,
-    ) -> Result<Option<(u32, Marks)>, AccessError> {
+    ) -> Result<Option<(u32, MarkSlots)>, AccessError> {
         // Making room will be refused.
         if is_over_limit() && self.is_external(operation) {
             return Ok(None);
@@ -192,7 +192,7 @@ impl<K: BuildKeys> Segments<K> {
     fn free_slot<M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
-        place: &Place<K>,
+        place: &KeyWindow<K>,
         hash: u64,
     ) -> Result<Option<u32>, AccessError> {
         let (width, scratch) = (self.geometry.width, &mut self.scratch);

@@ -10,14 +10,14 @@ use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::super::error::{DamagedRecord, TableError};
-use super::copied::State;
+use super::copied::CopiedSlot;
 use super::slots::{RecordPlace, SegmentPlace, Slots};
-use super::{Place, Scratch, Segments};
+use super::{KeyWindow, Scratch, Segments};
 use crate::superblock_writer::SuperblockWriter;
 
 /// What a key's window has of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum WindowMatch {
     /// No record.
     Nothing,
     /// A live slot with the key, whose checksum was not looked at.
@@ -35,17 +35,17 @@ impl<K: BuildKeys> Segments<K> {
     pub(super) fn find<M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
-        place: &Place<K>,
+        place: &KeyWindow<K>,
         key: &K::Key,
         hash: u64,
         hint: Option<u16>,
-    ) -> Result<Found, AccessError> {
+    ) -> Result<WindowMatch, AccessError> {
         if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
             && slots.holds::<K>(slot, key, &mut self.scratch.body)?
             // A freed slot whose state is damaged still has its key; its fingerprint tells.
             && slots.word(slot)?.checksum() != 0
         {
-            return Ok(Found::Record(slot));
+            return Ok(WindowMatch::Record(slot));
         }
         let (width, scratch) = (self.geometry.width, &mut self.scratch);
         slots.read_fingerprints::<K>(place.window, &mut scratch.body, &mut scratch.fingerprints)?;
@@ -58,16 +58,16 @@ impl<K: BuildKeys> Segments<K> {
         for slot in &*candidates {
             // Another key may have become this one by damage: of two the whole one is the key's.
             if slots.holds::<K>(*slot, key, body)?
-                && (found.is_none() || matches!(slots.read_state::<K>(*slot, body)?, State::Whole(..)))
+                && (found.is_none() || matches!(slots.read_state::<K>(*slot, body)?, CopiedSlot::Whole(..)))
             {
                 found = Some(*slot);
             }
         }
         if let Some(slot) = found {
-            return Ok(Found::Record(slot));
+            return Ok(WindowMatch::Record(slot));
         }
         if candidates.is_empty() && self.geometry.stores_fingerprints {
-            return Ok(Found::Nothing);
+            return Ok(WindowMatch::Nothing);
         }
         self.find_damaged(slots, place, key)
     }
@@ -79,9 +79,9 @@ impl<K: BuildKeys> Segments<K> {
     fn find_damaged<M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
-        place: &Place<K>,
+        place: &KeyWindow<K>,
         key: &K::Key,
-    ) -> Result<Found, AccessError> {
+    ) -> Result<WindowMatch, AccessError> {
         let (width, shape) = (self.geometry.width, self.geometry.shape);
         let Scratch { slots: candidates, body, fingerprints } = &mut self.scratch;
         if !self.geometry.stores_fingerprints {
@@ -90,16 +90,16 @@ impl<K: BuildKeys> Segments<K> {
             let all = Fingerprints::new(width, place.window.len() as usize, fingerprints);
             self.matcher.find(all, spare, place.window.first, candidates);
         }
-        let mut found = Found::Nothing;
+        let mut found = WindowMatch::Nothing;
         for slot in &*candidates {
-            if !matches!(slots.read_state::<K>(*slot, body)?, State::Damaged) {
+            if !matches!(slots.read_state::<K>(*slot, body)?, CopiedSlot::Damaged) {
                 continue;
             }
             let held = shape.key::<K>(body).and_then(|key| K::view(key));
             if held.is_some_and(|held| held.borrow() == key) {
-                return Ok(Found::DamagedRecord(*slot));
+                return Ok(WindowMatch::DamagedRecord(*slot));
             }
-            found = Found::Damaged(*slot);
+            found = WindowMatch::Damaged(*slot);
         }
         Ok(found)
     }
@@ -135,9 +135,9 @@ impl<K: BuildKeys> Segments<K> {
         let Some(place) = self.place(key) else { return Ok(None) };
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         let (slot, token) = match self.find(&slots, &place, key, K::hash(key), None)? {
-            Found::Nothing => return Ok(None),
-            Found::Record(slot) => (slot, self.token(&slots, slot)?),
-            Found::DamagedRecord(slot) | Found::Damaged(slot) => (slot, None),
+            WindowMatch::Nothing => return Ok(None),
+            WindowMatch::Record(slot) => (slot, self.token(&slots, slot)?),
+            WindowMatch::DamagedRecord(slot) | WindowMatch::Damaged(slot) => (slot, None),
         };
         let Some(token) = token else { return Err(self.damage(superblock, &place.segment, slot)?.into()) };
         // A record with a token has parts.
@@ -154,7 +154,7 @@ impl<K: BuildKeys> Segments<K> {
         let Some(place) = self.place(key) else { return Ok(None) };
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         Ok(match self.find(&slots, &place, key, K::hash(key), None)? {
-            Found::Record(slot) => self.token(&slots, slot)?.map(|_| slots.place_of(slot)),
+            WindowMatch::Record(slot) => self.token(&slots, slot)?.map(|_| slots.place_of(slot)),
             _ => None,
         })
     }

@@ -74,7 +74,7 @@ struct Scratch {
 
 /// The only place where a key can be.
 #[derive(Clone, Copy)]
-struct Place<K: KeySpace> {
+struct KeyWindow<K: KeySpace> {
     segment: Segment<K>,
     x: u64,
     predicted: u32,
@@ -114,12 +114,12 @@ impl<K: BuildKeys> Segments<K> {
         self.next_version = (version % SlotWord::VERSIONS).max(FIRST_VERSION + 1);
     }
 
-    fn place(&self, key: &K::Key) -> Option<Place<K>> {
+    fn place(&self, key: &K::Key) -> Option<KeyWindow<K>> {
         let (segment, shared) = self.directory.find_shared(key)?;
         let (segment, model) = (*segment, segment.model());
         let x = segment.coordinate(key, shared, &self.encoders);
         let predicted = model.predict(x);
-        Some(Place { segment, x, predicted, window: model.window_around(predicted) })
+        Some(KeyWindow { segment, x, predicted, window: model.window_around(predicted) })
     }
 
     /// Live records of a segment; and, where there are few for its slots, how long ago it was last

@@ -31,14 +31,14 @@ pub(crate) struct Home {
 
 /// The slots that say that a record lies outside its group, and two that say that it lies outside
 /// its block.
-pub(crate) type Marks = [Option<u32>; 3];
+pub(crate) type MarkSlots = [Option<u32>; 3];
 
 /// Of a record that lies where all readers look for it.
-pub(crate) const NO_MARKS: Marks = [None; 3];
+pub(crate) const NO_MARKS: MarkSlots = [None; 3];
 
 impl Home {
     /// What says that a record lies in this slot, if that is another one.
-    fn marks(self, slot: u32) -> Marks {
+    fn marks(self, slot: u32) -> MarkSlots {
         let is_outside = |(first, count): (u32, u32)| count > 0 && !(first..first + count).contains(&slot);
         let of_group = is_outside(self.group).then_some(self.group.0);
         let [one, other] = self.marks_of_block.map(|mark| is_outside(self.block).then_some(mark));
@@ -231,7 +231,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         model: &SegmentModel,
         key: (u64, u64),
         slot: u32,
-    ) -> Result<Marks, AccessError> {
+    ) -> Result<MarkSlots, AccessError> {
         let home = if self.geometry.groups.is_some() { self.home_of(model, key)? } else { None };
         Ok(home.map_or(NO_MARKS, |home| home.marks(slot)))
     }

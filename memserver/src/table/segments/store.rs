@@ -9,7 +9,7 @@ use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::Segments;
-use super::copied::State;
+use super::copied::CopiedSlot;
 use super::decide::{MutationKind, SlotMutation};
 #[cfg(feature = "sabotage")]
 use super::slots::NO_MARKS;
@@ -18,7 +18,7 @@ use crate::superblock_writer::SuperblockWriter;
 
 /// What of a record lies outside its slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Outside {
+pub(crate) enum ExternalPart {
     Nothing,
     /// Its value.
     Value(ValueExtent),
@@ -126,21 +126,25 @@ impl<K: BuildKeys> Segments<K> {
         &mut self,
         slots: &Slots<'_, M>,
         slot: u32,
-    ) -> Result<Outside, AccessError> {
+    ) -> Result<ExternalPart, AccessError> {
         if self.geometry.shape.value_bytes.is_some() || slots.has_value_inside(slot)? {
-            return Ok(Outside::Nothing);
+            return Ok(ExternalPart::Nothing);
         }
         self.extent_in(slots, slot)
     }
 
     #[cold]
-    fn extent_in<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<Outside, AccessError> {
+    fn extent_in<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        slot: u32,
+    ) -> Result<ExternalPart, AccessError> {
         // Memory is not freed on the word of a slot that is damaged, in its body or in its state
         // alone: a start has not claimed what that names.
         Ok(match slots.read_state::<K>(slot, &mut self.scratch.body)? {
-            State::Whole(_, Stored::External(extent)) => Outside::Value(extent),
-            State::Whole(..) => Outside::Nothing,
-            State::Free | State::Damaged => Outside::Unknown,
+            CopiedSlot::Whole(_, Stored::External(extent)) => ExternalPart::Value(extent),
+            CopiedSlot::Whole(..) => ExternalPart::Nothing,
+            CopiedSlot::Free | CopiedSlot::Damaged => ExternalPart::Unknown,
         })
     }
 }
