@@ -2,6 +2,7 @@
 //! those of the data set to load.
 #![cfg(feature = "cli")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, remove_file};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -14,6 +15,7 @@ use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A folder for a memory node's data, beside its socket.
@@ -49,14 +51,13 @@ impl Place {
         format!("--data-dir {} {options}", self.folders().data.display())
     }
 
-    /// Starts one, which must say this, and kills it.
+    /// Starts one, which must say this, and ends it.
     #[track_caller]
     fn says(&self, options: &str, parts: &[&str]) {
         let mut child = self.command(options).spawn().unwrap();
         let greeting = greeting(&mut child);
-        // What it tells goes to the standard error by a thread of its own.
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        child.kill().unwrap();
+        // What it tells goes to the standard error by a thread of its own, which this waits for.
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         let ended = child.wait_with_output().unwrap();
         let said = format!("{greeting}{}", String::from_utf8_lossy(&ended.stderr));
         assert!(parts.iter().all(|part| said.contains(part)), "{parts:?} in {said}");
