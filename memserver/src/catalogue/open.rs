@@ -174,8 +174,7 @@ impl Opening {
         }
         let reason = Reason { was_there, restores, left };
         let (memories, fd) = match self.create_memories(self.span(descriptor), folders, reason) {
-            // Not even for a superblock is there room: what the disk holds can be read all the
-            // same.
+            // There is no room for a superblock: what the disk holds can be read all the same.
             Err(
                 TableOpenError::Denied(Denied::Disk(_))
                 | TableOpenError::Region { source: MemoryError::NoSpace { .. }, .. },

@@ -137,22 +137,19 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         if !taking.records.is_empty() {
             let records = std::mem::take(&mut taking.records);
-            if let Some(back) = wal.snapshots.push(records) {
-                taking.records = back;
-                return Ok(SnapshotStep::Waits);
-            }
-            return Ok(SnapshotStep::More);
+            let Some(back) = wal.snapshots.push(records) else { return Ok(SnapshotStep::More) };
+            taking.records = back;
+            return Ok(SnapshotStep::Waits);
         }
         // It counts only with the log up to there: that must be on the disk first.
         let last = *taking.last.get_or_insert(wal.last());
         if wal.synced() < last {
             wal.want_synced(last);
-            let failure = wal.failure();
-            let Some(full) = failure.as_ref().and_then(LogError::no_room) else {
-                return Ok(SnapshotStep::Waits);
+            // The log may wait for room, which this snapshot may have, and this one for the log.
+            return match wal.failure().as_ref().and_then(LogError::no_room) {
+                Some(full) => self.end_snapshot(Err(full.clone().into())),
+                None => Ok(SnapshotStep::Waits),
             };
-            // The log waits for room, which this snapshot may have, and this one for the log.
-            return self.end_snapshot(Err(full.clone().into()));
         }
         if !taking.left_out.is_empty() {
             // Before it counts: else a start in between would take the disk for whole.
