@@ -15,7 +15,6 @@ use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A folder for a memory node's data, beside its socket.
