@@ -1,13 +1,11 @@
 //! The log's files as a staging ring finds them that goes on with the log.
 
 use fpcache_fabric::NodeMemory;
-use tracing::warn;
 
 use super::disk::{Disk, DiskErrorKind};
 use super::error::LogError;
 use super::log::{LogReader, ReadLimit, RecoveryError, Report};
 use super::lsn::Lsn;
-use super::names::list_logs;
 use super::ring::{Ring, Word};
 
 /// Why a log cannot be continued.
@@ -35,47 +33,15 @@ pub enum OpenError {
     Log(#[from] LogError),
 }
 
-/// The files before a ring that has given back what is before `freed + 1`. Where nothing is needed
-/// of them, as memory has all that records up to `applied` did, files that cannot be used are none:
-/// their records are noted as lost, so that a snapshot is to make up for them.
+/// The files before a ring that has given back what is before `freed + 1`.
 pub(super) fn files_for<M: NodeMemory>(
     ring: &Ring<M>,
     disk: &impl Disk,
-    (freed, applied): (Lsn, Lsn),
+    freed: Lsn,
 ) -> Result<Report, OpenError> {
-    let looked = LogReader::look(disk, Some(ring.lineage), ReadLimit::Below(freed + 1));
-    let found = looked.map_err(OpenError::from).and_then(|(_, report)| {
-        continues(&report, freed)?;
-        Ok(report)
-    });
-    let Some(fault) = found.as_ref().err().and_then(fault).filter(|_| applied >= freed) else { return found };
-    // Files that have more than the ring had are no older ones.
-    if list_logs(disk).map_err(RecoveryError::from)?.last().is_some_and(|(first, _)| *first > freed + 1) {
-        return found;
-    }
-    warn!(
-        "{fault}: nothing of it is needed, for memory has all that its entries did, and a snapshot is written at once, \
-         without which the disk is not whole"
-    );
-    ring.store(Word::LostLsn, freed).map_err(LogError::from)?;
-    Ok(Report::default())
-}
-
-/// What is wrong with the files, if they are what is wrong.
-fn fault(error: &OpenError) -> Option<String> {
-    match error {
-        OpenError::Recovery(RecoveryError::Damaged { file, offset, why, .. }) => {
-            Some(format!("log file {file} is damaged at offset {offset} ({why})"))
-        }
-        OpenError::Recovery(RecoveryError::BadFile { file, why, .. }) => {
-            Some(format!("log file {file} cannot be used ({why})"))
-        }
-        OpenError::Recovery(RecoveryError::Disk(error)) => Some(error.to_string()),
-        OpenError::Apart { ring, last, .. } => {
-            Some(format!("the log's files end with entry {last} and not with {ring}"))
-        }
-        _ => None,
-    }
+    let (_, report) = LogReader::look(disk, Some(ring.lineage), ReadLimit::Below(freed + 1))?;
+    continues(&report, freed)?;
+    Ok(report)
 }
 
 /// Syncs the file with the last records that the ring has given back unsynced: the next file relies

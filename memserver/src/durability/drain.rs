@@ -95,23 +95,12 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     /// # Errors
     /// If the files do not reach the ring, are another log's, are damaged before it, or the new
     /// file cannot be made.
-    pub fn open(staging: &Staging<M>, disk: D, options: LogOptions) -> Result<Self, OpenError> {
-        Self::open_after(staging, disk, options, 0)
-    }
-
-    /// As [`open`](Self::open), where nothing is needed of records up to `applied`: memory has what
-    /// they did. Files of these alone that cannot be used count as lost.
-    pub(crate) fn open_after(
-        staging: &Staging<M>,
-        mut disk: D,
-        options: LogOptions,
-        applied: Lsn,
-    ) -> Result<Self, OpenError> {
+    pub fn open(staging: &Staging<M>, mut disk: D, options: LogOptions) -> Result<Self, OpenError> {
         let (ring, signals) = staging.shared();
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
         let word = |word| ring.load(word).map_err(LogError::from);
         let (freed, freed_lsn) = (word(Word::Freed)?, word(Word::FreedLsn)?);
-        let report = files_for(&ring, &disk, (freed_lsn, applied))?;
+        let report = files_for(&ring, &disk, freed_lsn)?;
         if word(Word::SyncedLsn)? < freed_lsn {
             sync_given_back(&ring, &mut disk, &report, freed_lsn)?;
         }

@@ -10,7 +10,7 @@ use crate::memory_disk::MemoryDisk;
 use fpcache::layout::RecordToken;
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::Service;
-use fpcache_memserver::durability::{Disk, RecoveryError, SyncPolicy};
+use fpcache_memserver::durability::{Disk, OpenError, RecoveryError, SyncPolicy};
 use fpcache_memserver::store::{Background, Memories, UNKNOWN_BOOT, recovery_area_bytes, restore};
 use fpcache_memserver::{Origin, RecoverError};
 use xxhash_rust::xxh3::xxh3_64;
@@ -265,91 +265,32 @@ fn a_table_without_a_snapshot_that_counts_tries_one_whatever_room_there_is() {
 /// The notes went on to say that the disk had more, and the next start failed by that.
 #[test]
 fn what_comes_before_the_damage_of_a_log_file_is_kept_by_what_its_error_says() {
-    let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
-    put_all(&mut node, 5, 1..10);
-    drop(node);
-    world.crash_keeping_notes();
-    let (log, len) = last_log(&world);
-    world.disk.flip(&log, len * 2 / 3, 1).expect("a byte");
-    let Err(error) = world.try_begin::<Integers>() else { panic!("a byte is wrong") };
-    let text = error.to_string();
-    let RecoverError::Log(RecoveryError::Damaged { file, offset, lsn, .. }) = error else { panic!("{text}") };
-    assert!(lsn > 2 && text.contains("the log files after it and notes.fpn away"), "{text}");
-    world.disk = world.disk.restart();
-    world.disk.truncate(&file, offset).and_then(|()| world.disk.sync(&file)).expect("a disk");
-    assert!(world.try_begin::<Integers>().is_err(), "what the notes rely on is not there");
-    (_, world.recovery_area) = lost(&world.left);
-    let (mut node, recovery) = world.begin::<Integers>();
-    // Each entry wrote the key of its number.
-    assert_eq!(there(&mut node, 1..10), Vec::from_iter(1..lsn), "{recovery}");
-}
-
-/// The last file of the log, and its length.
-fn last_log(world: &World) -> (String, usize) {
-    let names = world.disk.list().expect("a folder");
-    let log = names.into_iter().rfind(|name| name.starts_with("log-")).expect("a log");
-    let len = world.disk.len(&log).expect("a file") as usize;
-    (log, len)
-}
-
-/// The next start goes on with memory, which has these keys, acknowledges nothing before a snapshot
-/// has made up for the log's last file, and everything after that.
-fn goes_on_with_memory_alone(mut world: World, keys: std::ops::Range<u64>, what: &str) {
-    let (mut node, recovery) = world.begin::<Integers>();
-    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{what}: {recovery}");
-    assert_eq!(there(&mut node, keys.clone()), Vec::from_iter(keys.clone()), "{what}: {recovery}");
-    let early = put(&mut Writer::<Integers>::new(50), &mut node, 20);
-    assert_eq!(early, WriteStatus::NotDurable, "{what}: no start after the machine's end would reach it");
-    (0..60).for_each(|_| _ = node.work());
-    put_all(&mut node, 51, 21..24);
-    node.begin_snapshot();
-    (0..60).for_each(|_| _ = node.work());
-    drop(node);
-    world.disk = world.disk.restart().crash();
-    // Whatever is wrong with it, the file need not be read any more.
-    world.disk.fail_reads_of("");
-    (world.region, world.recovery_area) = lost(&world.left);
-    let (mut node, recovery) = world.begin::<Integers>();
-    let all: Vec<_> = keys.chain(21..24).collect();
-    assert_eq!(there(&mut node, all.clone()), all, "{what}: {recovery}");
-}
-
-/// The table was closed, and the operator told how to discard writes that memory had.
-#[test]
-fn memory_that_has_everything_is_gone_on_with_whatever_the_logs_last_file_is_like() {
-    for what in ["a byte", "its end", "its header", "a disk that reads"] {
+    for has_crashed in [true, false] {
         let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
         put_all(&mut node, 5, 1..10);
         drop(node);
-        world.disk = world.disk.restart();
-        let (log, len) = last_log(&world);
-        match what {
-            "a byte" => world.disk.flip(&log, len * 2 / 3, 1).expect("a byte"),
-            "its end" => world.disk.truncate(&log, len as u64 / 2).expect("a disk"),
-            "its header" => world.disk.flip(&log, 16, 1).expect("a byte"),
-            _ => world.disk.fail_reads_of(&log),
+        if has_crashed {
+            world.crash_keeping_notes();
         }
-        goes_on_with_memory_alone(world, 1..10, what);
+        let names = world.disk.list().expect("a folder");
+        let log = names.iter().rfind(|name| name.starts_with("log-")).expect("a log");
+        let len = world.disk.len(log).expect("a file") as usize;
+        world.disk.flip(log, len * 2 / 3, 1).expect("a byte");
+        let Err(error) = world.try_begin::<Integers>() else { panic!("a byte is wrong") };
+        let text = error.to_string();
+        let (RecoverError::Log(damage) | RecoverError::Open(OpenError::Recovery(damage))) = error else {
+            panic!("{text}")
+        };
+        let RecoveryError::Damaged { file, offset, lsn, .. } = damage else { panic!("{text}") };
+        assert!(lsn > 2 && text.contains("the log files after it and notes.fpn away"), "{text}");
+        world.disk = world.disk.restart();
+        world.disk.truncate(&file, offset).and_then(|()| world.disk.sync(&file)).expect("a disk");
+        assert!(world.try_begin::<Integers>().is_err(), "what the notes rely on is not there");
+        (_, world.recovery_area) = lost(&world.left);
+        let (mut node, recovery) = world.begin::<Integers>();
+        // Each entry wrote the key of its number.
+        assert_eq!(there(&mut node, 1..10), Vec::from_iter(1..lsn), "{recovery}");
     }
-}
-
-/// The operating system dropped what it could not sync, and the start failed by what it read then.
-#[test]
-fn memory_is_gone_on_with_where_a_sync_has_failed_and_the_file_is_what_the_medium_has() {
-    let (mut world, mut node) = loaded(SyncPolicy::Never, 1, true);
-    world.disk.drop_what_cannot_be_synced();
-    put_all(&mut node, 5, 1..6);
-    node.work();
-    world.disk.fail_syncs(1);
-    // A snapshot has the log synced.
-    node.begin_snapshot();
-    (0..10).find(|_| {
-        node.work();
-        node.stats().log_fails > 0
-    });
-    drop(node);
-    world.disk = world.disk.restart();
-    goes_on_with_memory_alone(world, 1..6, "what was not synced");
 }
 
 /// Snapshot and log waited for each other, and writes for both, until somebody made room.

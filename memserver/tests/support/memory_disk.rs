@@ -36,8 +36,6 @@ struct State {
     failing_syncs: u32,
     /// What those say.
     sync_failure: Option<io::ErrorKind>,
-    /// Whether readers see what those leave on the medium.
-    drops_pages: bool,
     failing_appends: u32,
     /// A file whose reads fail.
     unreadable: Option<String>,
@@ -227,12 +225,6 @@ impl MemoryDisk {
         self.state().sync_failure = Some(io::ErrorKind::StorageFull);
     }
 
-    /// From here on readers see what the medium holds after a sync that failed, as where the
-    /// operating system drops what it could not write.
-    pub fn drop_what_cannot_be_synced(&self) {
-        self.state().drops_pages = true;
-    }
-
     /// Lets the next `count` appends fail, half done.
     pub fn fail_appends(&self, count: u32) {
         self.state().failing_appends = count;
@@ -333,20 +325,17 @@ impl Disk for MemoryDisk {
     fn sync(&mut self, name: &str) -> Result<(), DiskError> {
         let mut state = self.alive("syncing", name)?;
         state.inode("syncing", name)?;
-        let (failure, drops_pages) = (state.failing_sync(), state.drops_pages);
+        let failure = state.failing_sync();
         let inode = state.inode("syncing", name)?;
         inode.stable.truncate(inode.clean);
         if failure.is_some() {
             inode.stable.resize(inode.data.len(), 0);
-            if drops_pages {
-                inode.data = inode.stable.clone();
-            }
         } else {
             inode.stable.extend_from_slice(&inode.data[inode.clean..]);
         }
         inode.clean = inode.data.len();
         if let Some(failure) = failure {
-            // What a crash finds is the medium's, although a reader may still see what was written.
+            // What a crash finds is the medium's, although a reader still sees what was written.
             return Err(DiskError::new("syncing", name, failure));
         }
         state.syncs += 1;
