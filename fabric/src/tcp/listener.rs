@@ -240,10 +240,11 @@ fn try_to_listen(
     for target in targets {
         match listen_at(target, lets_others_in) {
             Ok(socket) => return Ok((socket, target.clone())),
-            Err(Errno::ADDRINUSE) => {
-                refuse_twice(address, target, own)?;
-                return Err(in_use());
-            }
+            Err(Errno::ADDRINUSE) => match refuse_twice(address, target, own) {
+                Ok(()) => return Err(in_use()),
+                // Clients of the name find this memory node there, and at the next one.
+                Err(twice) => told = Some(twice),
+            },
             Err(errno @ (Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) => {
                 told.get_or_insert_with(|| refused(target, errno));
             }
@@ -409,6 +410,21 @@ mod tests {
             });
             assert_eq!(listen([&taken, &nowhere]).unwrap().1, taken);
         });
+    }
+
+    /// An address whose first target is one of this memory node's own ended the start.
+    #[test]
+    fn a_name_of_which_this_memory_node_has_an_address_is_served_at_the_next() {
+        let name: TcpAddress = "tcp://two-addresses.example:1".parse().unwrap();
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = Target::Internet(socket.local_addr().unwrap());
+        let (socket, target) = (socket.into(), taken.clone());
+        let own = [Listening { socket, target, is_tls: false, needs_token: false }];
+        let free = Target::Internet(([127, 0, 0, 1], 0).into());
+        let listen = |targets: &[Target]| listen_at_one(&name, targets, &own, false);
+        assert_eq!(listen(&[taken.clone(), free.clone()]).unwrap().1, free);
+        let error = listen(&[taken]).unwrap_err();
+        assert!(matches!(error, ListenError::Twice { .. }), "{error}");
     }
 
     /// It was waited for, and then laid to another process.
