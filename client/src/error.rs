@@ -396,8 +396,14 @@ impl ClientError {
 /// The message for a memory node among several that a call failed to reach.
 fn away(node: &str, error: &FabricError) -> String {
     match of_fabric(error) {
-        // It answers, and says itself which one it is.
-        _ if matches!(error, FabricError::TooManyClients { .. } | FabricError::NoResources { .. }) => {
+        // It is well, and the error says which one it is.
+        _ if matches!(
+            error,
+            FabricError::TooManyClients { .. }
+                | FabricError::NoResources { .. }
+                | FabricError::NoLocalPort { .. }
+        ) =>
+        {
             error.to_string()
         }
         ErrorKind::Retry => format!(

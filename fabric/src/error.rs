@@ -219,6 +219,14 @@ pub enum FabricError {
         /// The address asked for.
         address: String,
     },
+    /// All local ports are taken, as after many connections that were closed lately.
+    #[error(
+        "no local port is free to connect to {address}; try again in a minute, or keep connections longer"
+    )]
+    NoLocalPort {
+        /// The address asked for.
+        address: String,
+    },
     /// The memory node has no region of the name asked for.
     #[error("memory node {address} has no region `{name}`; ask for one that it has")]
     NoSuchRegion {
@@ -310,7 +318,8 @@ impl FabricError {
             Self::QueueFull { .. }
             | Self::DamagedRequest
             | Self::TooManyClients { .. }
-            | Self::NoResources { .. } => ErrorKind::Retry,
+            | Self::NoResources { .. }
+            | Self::NoLocalPort { .. } => ErrorKind::Retry,
             Self::Disconnected { .. } | Self::DamagedReply { .. } | Self::NoMemoryNode { .. } => {
                 ErrorKind::Reconnect
             }

@@ -176,6 +176,7 @@ fn not_reached(address: &TcpAddress, target: &Target, errno: Errno) -> FabricErr
         | Errno::PROTOTYPE => {
             FabricError::NoMemoryNode { address: address.to_string(), path: target.to_string() }
         }
+        Errno::ADDRNOTAVAIL => FabricError::NoLocalPort { address: address.to_string() },
         errno => FabricError::io("connecting to the memory node")(errno),
     }
 }
@@ -384,7 +385,8 @@ mod tests {
         let name: TcpAddress = "tcp://127.0.0.1:1".parse().unwrap();
         let target = Target::Internet("127.0.0.1:1".parse().unwrap());
         let error = not_reached(&name, &target, Errno::ADDRNOTAVAIL);
-        assert!(matches!(error, FabricError::Io { .. }), "{error}");
+        assert!(matches!(error, FabricError::NoLocalPort { .. }), "{error}");
+        assert_eq!(error.kind(), crate::ErrorKind::Retry);
     }
 
     #[test]
