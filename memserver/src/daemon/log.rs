@@ -20,6 +20,8 @@ use queue::{Lines, LogQueue};
 
 /// How long an end waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a thread that panics waits for that.
+const BEFORE_UNWINDING: Duration = Duration::from_millis(100);
 
 /// Has the events of this level and above written to the standard error from here on, a line each,
 /// by a thread of its own: a memory node does not wait for its log to be read. Lines that do not
@@ -77,6 +79,10 @@ impl StderrLog {
             let thread = thread::current();
             let (name, trace) = (thread.name().unwrap_or("<unnamed>"), Backtrace::capture());
             log.line(format_args!("thread '{name}' {panic}\n{trace}"));
+            // A panic while one unwinds ends the process at once.
+            if let Some(lines) = &log.0 {
+                lines.0.wait_until_written(BEFORE_UNWINDING);
+            }
         }));
     }
 }
