@@ -257,7 +257,9 @@ impl AsFd for Folder {
 /// Bytes that a user may still write to a file system. One that does not tell has zeros for
 /// everything.
 fn room_of(told: &StatVfs) -> Option<u64> {
-    (told.f_blocks > 0).then(|| told.f_bavail.saturating_mul(told.f_frsize))
+    // What a file system keeps for root is there for root.
+    let blocks = if rustix::process::geteuid().is_root() { told.f_bfree } else { told.f_bavail };
+    (told.f_blocks > 0).then(|| blocks.saturating_mul(told.f_frsize))
 }
 
 fn remove_in(folder: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
