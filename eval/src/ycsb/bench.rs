@@ -91,7 +91,7 @@ impl<'s, K: DataKeys> Bench<'s, K> {
         let before = Reading::of(&self.store.client)?;
         let mut done = pass::run(&self.store, workload, course, timing, &mut self.state)?;
         let counts = Reading::of(&self.store.client)?.since(&before);
-        std::mem::take(&mut done.writes).into_iter().for_each(|stretch| self.ledger.add(stretch));
+        self.ledger.add(std::mem::take(&mut done.writes));
         report("during the passes", &done.checks);
         Ok((done, counts))
     }

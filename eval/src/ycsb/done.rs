@@ -6,7 +6,7 @@ use fpcache_datasets::requests::OperationKind;
 use hdrhistogram::Histogram;
 
 use super::check::Checks;
-use super::ledger::Written;
+use super::ledger::{Ledger, Written};
 use crate::latency::Latency;
 
 /// What a pass found.
@@ -35,8 +35,8 @@ pub struct Done {
     /// Nanoseconds of each kind's operations, if they were timed. Those that were not begun are
     /// among them, as if they had ended with the pass.
     pub latencies: Vec<Histogram<u64>>,
-    /// The threads' last writes of each stretch, for the ledger.
-    pub writes: Vec<Vec<Vec<Written>>>,
+    /// The last writes.
+    pub writes: Ledger,
 }
 
 impl Done {
@@ -54,7 +54,7 @@ impl Done {
         self.checks.add(next.checks);
         self.ran_out |= next.ran_out;
         self.not_begun += next.not_begun;
-        self.writes.extend(next.writes);
+        self.writes.add(next.writes);
         add_latencies(&mut self.latencies, next.latencies)
     }
 
@@ -116,7 +116,7 @@ pub(super) fn together(parts: Vec<Part>) -> anyhow::Result<Done> {
         writes.push(part.writes);
         add_latencies(&mut done.latencies, part.latencies)?;
     }
-    done.writes.push(writes);
+    done.writes = Ledger::of_pass(writes);
     done.ops_per_s = done.rate();
     Ok(done)
 }

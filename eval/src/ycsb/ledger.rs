@@ -39,49 +39,76 @@ pub fn last_writes(play: Play<'_>, count: u64, group: usize, number: impl Fn(u64
     writes.iter().rev().map(|&(key, (.., at))| (key, number(at))).collect()
 }
 
-/// The last writes of all passes.
+/// The last writes of each key, of one pass or of several.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// Of each pass: ascending keys, several times where several threads wrote one.
-    passes: Vec<Vec<Written>>,
+    /// Ascending keys, several times where several threads wrote one in the last pass that did.
+    writes: Vec<Written>,
 }
 
 impl Ledger {
-    /// Adds a pass, of which these are the threads' last writes.
-    pub fn add(&mut self, threads: impl IntoIterator<Item = Vec<Written>>) {
-        let mut all: Vec<Written> = threads.into_iter().flatten().collect();
-        all.sort_unstable();
-        if !all.is_empty() {
-            self.passes.push(all);
+    /// Of a pass, of which these are the threads' last writes.
+    pub fn of_pass(threads: impl IntoIterator<Item = Vec<Written>>) -> Self {
+        let mut writes: Vec<Written> = threads.into_iter().flatten().collect();
+        writes.sort_unstable();
+        Self { writes }
+    }
+
+    /// Adds later passes, whose writes of a key replace all earlier ones. Copies both.
+    pub fn add(&mut self, later: Self) {
+        if later.writes.is_empty() {
+            return;
         }
+        let mut merged = Vec::with_capacity(self.writes.len() + later.writes.len());
+        let mut earlier = Along { rest: &self.writes };
+        for of_key in later.writes.chunk_by(|(key, _), (next, _)| key == next) {
+            let key = of_key[0].0;
+            merged.extend_from_slice(earlier.below(key));
+            earlier.of(key);
+            merged.extend_from_slice(of_key);
+        }
+        merged.extend_from_slice(earlier.rest);
+        merged.shrink_to_fit();
+        self.writes = merged;
     }
 
     /// Goes along ascending keys.
     pub fn along(&self) -> Along<'_> {
-        Along { passes: self.passes.iter().map(|pass| &**pass).collect() }
+        Along { rest: &self.writes }
     }
 }
 
 /// A ledger read in ascending order of keys.
 #[derive(Clone, Debug)]
 pub struct Along<'a> {
-    /// What is left of each pass.
-    passes: Vec<&'a [Written]>,
+    /// What is left of it.
+    rest: &'a [Written],
 }
 
-impl Along<'_> {
+impl<'a> Along<'a> {
+    /// Takes the writes of keys below this one.
+    fn below(&mut self, key: u64) -> &'a [Written] {
+        self.take_while(|other| other < key)
+    }
+
+    /// Takes the writes of this key, which is not above the next one.
+    fn of(&mut self, key: u64) -> &'a [Written] {
+        self.take_while(|other| other == key)
+    }
+
+    fn take_while(&mut self, is_taken: impl Fn(u64) -> bool) -> &'a [Written] {
+        let count = self.rest.iter().take_while(|(key, _)| is_taken(*key)).count();
+        let (taken, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        taken
+    }
+
     /// Whether `key`, which must not be below the one before, may hold what the write of this
     /// sequence number wrote, as far as a value of `value_bytes` bytes tells it.
     pub fn allows(&mut self, key: u64, sequence: u64, value_bytes: usize) -> bool {
-        let mut of_key: &[Written] = &[];
-        for pass in &mut self.passes {
-            let before = pass.iter().take_while(|(other, _)| *other < key).count();
-            *pass = &pass[before..];
-            let here = pass.iter().take_while(|(other, _)| *other == key).count();
-            if here > 0 {
-                of_key = &pass[..here];
-            }
-        }
+        self.below(key);
+        // They stay: the same key may be asked for again.
+        let of_key = self.clone().of(key);
         if of_key.is_empty() {
             return sequence == 0;
         }
@@ -132,8 +159,9 @@ mod tests {
     #[test]
     fn only_the_last_writes_of_the_last_pass_with_the_key_are_allowed() {
         let mut ledger = Ledger::default();
-        ledger.add([vec![(5, 1), (7, 3)], vec![(5, 2)]]);
-        ledger.add([vec![(7, 9)], vec![]]);
+        ledger.add(Ledger::of_pass([vec![(5, 1), (7, 3)], vec![(5, 2)]]));
+        ledger.add(Ledger::of_pass([vec![(7, 9)], vec![]]));
+        ledger.add(Ledger::default());
         let mut along = ledger.along();
         assert!(along.allows(4, 0, 16) && !along.allows(4, 1, 16));
         assert!(along.allows(5, 1, 16) && along.allows(5, 2, 16));
@@ -142,5 +170,14 @@ mod tests {
         assert!(along.allows(8, 0, 16));
         let mut small = ledger.along();
         assert!(small.allows(7, 9, 8) && !small.allows(7, 9 + (1 << 32), 8));
+    }
+
+    /// It kept the writes of every stretch of operations, and went through all for each key.
+    #[test]
+    fn a_ledger_of_many_passes_has_the_last_writes_of_each_key_alone() {
+        let pass = |number| Ledger::of_pass([vec![(5, number), (6, number)], vec![(5, number + 1)]]);
+        let mut ledger = Ledger::of_pass([vec![(4, 7)], vec![(9, 8)]]);
+        (1..=100).map(|pass| 10 * pass).for_each(|number| ledger.add(pass(number)));
+        assert_eq!(ledger.writes, [(4, 7), (5, 1_000), (5, 1_001), (6, 1_000), (9, 8)]);
     }
 }

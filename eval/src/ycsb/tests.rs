@@ -180,7 +180,7 @@ fn run(setup: &Setup, workloads: &[&str], fault: Fault) -> anyhow::Result<(Vec<D
                 name => name.parse().unwrap_or_else(|_| custom(name)),
             };
             let mut done = pass::run(&map, &workload, &course, setup.timing, &mut state)?;
-            std::mem::take(&mut done.writes).into_iter().for_each(|stretch| ledger.add(stretch));
+            ledger.add(std::mem::take(&mut done.writes));
             all.push(done);
         }
     }
