@@ -31,8 +31,7 @@ use options::YcsbArgs;
 use pass::{Course, Timing};
 use row::{Around, Measured, YcsbRow};
 
-/// Operations drawn at a time for a pass that ends by time, at least: each time its threads are
-/// started anew.
+/// Operations drawn first for a pass that ends by time, at least.
 const LEAST_DRAWN: u64 = 1 << 20;
 
 /// Runs the workloads and reports them.

@@ -39,7 +39,8 @@ impl Reading {
     }
 }
 
-/// What the memory node did between two readings.
+/// What the memory node did between two readings: in a pass, its warm-up, and the pauses in which
+/// operations of a pass that ends by time are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeCounts {
     /// Operations that changed a record.

@@ -26,6 +26,10 @@ Workloads: YCSB's A to F; paper-d and paper-e as FPCache's paper has them (E wit
 xstore-prod1 and xstore-prod2. Each has its own distribution unless --dist is given. Several workloads take turns on the \
 same table, so that their ratios, which are of the median passes, are of one run.
 
+With --duration operations are drawn before they are executed: 1 M, or --ops if that is more, then as many as the \
+rest of the time needs, 16 M at most. While more are drawn the clock stands still, and the memory node may catch up with \
+its rebuilds.
+
 With --rate operations have instants at which they are due, and latencies count from those: what waits behind a slow \
 operation shows in the percentiles.
 

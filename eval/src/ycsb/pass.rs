@@ -58,9 +58,12 @@ pub struct Course<'a> {
     pub in_flight: usize,
     /// When a pass ends.
     pub end: End,
-    /// Operations drawn at a time for a pass that ends by time. When a thread is through with its
-    /// share the clock stops until others are drawn: a hot cache would have an entry for each of
-    /// them by then. Where instants are due, all that are due are drawn at once.
+    /// Operations drawn first for a pass that ends by time. When a thread is through with its share
+    /// the clock stops until others are drawn: a hot cache would have an entry for each of them by
+    /// then. They are as many as the rest of the time needs at the rate so far, at least this
+    /// number and otherwise at most 16 M. The memory node may catch up with its rebuilds in these
+    /// pauses, in which writes are sorted, too. Where instants are due, all that are due are drawn
+    /// at once.
     pub drawn: u64,
     /// Seeds the operations.
     pub seed: u64,
@@ -97,12 +100,15 @@ pub fn run<S: Store>(
     timing: Timing,
     state: &mut Progressing,
 ) -> anyhow::Result<Done> {
-    let mut done = stretch(store, workload, course, timing, state)?;
+    let mut done = stretch(store, workload, course, timing, WARM_UP, state)?;
     if let (End::After(time), Timing::Whole | Timing::Each) = (course.end, timing) {
         let mut more = done.operations;
         while more > 0 && !done.ran_out && done.elapsed < time {
-            let rest = Course { end: End::After(time - done.elapsed), ..*course };
-            let next = stretch(store, workload, &rest, timing, state)?;
+            let left = time - done.elapsed;
+            let drawn = drawn_next(course.drawn, done.ops_per_s * left.as_secs_f64());
+            let rest = Course { end: End::After(left), drawn, ..*course };
+            // Another warm-up would fill a hot cache with lookups that are not counted.
+            let next = stretch(store, workload, &rest, timing, 0, state)?;
             more = next.operations;
             done.go_on(next)?;
         }
@@ -124,14 +130,24 @@ fn drawn(course: &Course<'_>, timing: Timing) -> u64 {
     }
 }
 
+/// Operations to draw for the rest of a pass that ends by time, of which these are expected.
+fn drawn_next(least: u64, expected: f64) -> u64 {
+    /// Of 16 bytes each.
+    const MOST: u64 = 1 << 24;
+    // The first thread that is through with its share ends the stretch, and threads are not
+    // equally fast.
+    ((expected * 1.25) as u64).min(MOST).max(least)
+}
+
 /// Runs operations that are drawn before: those of the pass, or until a thread is through with its
-/// share. The threads start together, each after some lookups that bring its models into the caches
-/// again.
+/// share. The threads start together, each after up to `warm_up` lookups that bring its models into
+/// the caches again.
 fn stretch<S: Store>(
     store: &S,
     workload: &Workload,
     course: &Course<'_>,
     timing: Timing,
+    warm_up: usize,
     state: &mut Progressing,
 ) -> anyhow::Result<Done> {
     let threads = state.hands.len().max(1);
@@ -145,6 +161,7 @@ fn stretch<S: Store>(
         course,
         workload,
         timing,
+        warm_up,
         thread,
         threads,
         base,
@@ -200,6 +217,7 @@ struct Runner<'a> {
     course: &'a Course<'a>,
     workload: &'a Workload,
     timing: Timing,
+    warm_up: usize,
     thread: usize,
     threads: usize,
     base: u64,
@@ -226,7 +244,7 @@ impl Runner<'_> {
         let warmed = store.session(in_flight).and_then(|session| {
             let mut thread = Thread::new(session, in_flight, value_bytes, loaded);
             // Not the pass's own operations: a hot cache would have an entry for each of them.
-            let others = draw(WARM_UP.min(operations.len()), self.stream | WARMING_UP);
+            let others = draw(self.warm_up.min(operations.len()), self.stream | WARMING_UP);
             let play = others.play(loaded, &self.hand.inserts, self.hand.inserted);
             thread.warm_up(play, others.len())?;
             Ok(thread)
