@@ -8,7 +8,7 @@ use fpcache_client::MAX_IN_FLIGHT;
 use fpcache_datasets::requests::{InsertOrder, Mix, OperationKind, Workload};
 use fpcache_datasets::{count, time};
 
-use super::pass::{End, Timing};
+use super::pass::{End, MOST_DUE, Timing, drawn_at};
 use super::schedule::Arrivals;
 use crate::counts::positive_count;
 use crate::run::options::RunArgs;
@@ -64,7 +64,8 @@ pub struct YcsbArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_positive, help_heading = "Workload")]
     pub duration: Option<Duration>,
 
-    /// Open loop: operations per second of all threads, such as 100k [default: a closed loop]
+    /// Open loop: operations per second of all threads, such as 100k; with --duration all of a pass
+    /// are drawn before it, in 16 bytes each, 33 M at most [default: a closed loop]
     #[arg(long, value_name = "OPERATIONS", value_parser = positive_count, help_heading = "Workload")]
     pub rate: Option<u64>,
 
@@ -115,6 +116,17 @@ impl YcsbArgs {
             "--writes-in-flight: not with --group, whose writes go together, nor with --rate, whose latencies are those of \
              whole operations; leave one away"
         );
+        if let (Some(rate), Some(time)) = (self.rate, self.duration) {
+            let drawn = drawn_at(rate as f64, time);
+            ensure!(
+                drawn <= MOST_DUE,
+                "--rate {rate} with --duration {}s: {} operations would be drawn before each pass, and at most {} may be; \
+                 take a shorter --duration, and more --rounds",
+                time.as_secs_f64(),
+                count::human(drawn),
+                count::human(MOST_DUE)
+            );
+        }
         ensure!(
             self.run.batch <= 1024,
             "--group {}: the memory node takes at most 1,024 changes at once",
@@ -246,6 +258,7 @@ mod tests {
             ("--dataset ipv4 --workload A --duration 0s", "5s"),
             ("--dataset ipv4 --workload A --rate 0", "above 0"),
             ("--dataset ipv4 --workload A --arrivals fixed", "--rate"),
+            ("--dataset ipv4 --workload A --rate 10M --duration 10s", "more --rounds"),
             ("--dataset ipv4 --workload A --insert-order sorted", "hotspot-moves"),
             ("--dataset ipv4 --workload A --negative 0.5", "omit it"),
             ("--dataset ipv4 --workload A --timeline 10K", "omit it"),

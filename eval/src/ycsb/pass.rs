@@ -116,16 +116,20 @@ pub fn run<S: Store>(
     Ok(done)
 }
 
+/// The most operations to draw for a pass that has instants, of 16 bytes each.
+pub const MOST_DUE: u64 = 1 << 25;
+
+/// Operations to draw for a pass of this time that has instants at this rate per second. Arrivals
+/// at random are a few more than their rate says, or fewer.
+pub fn drawn_at(rate: f64, time: Duration) -> u64 {
+    ((rate * time.as_secs_f64() * 1.1) as u64).saturating_add(1_000)
+}
+
 /// Operations to draw for a stretch, all threads together.
 fn drawn(course: &Course<'_>, timing: Timing) -> u64 {
-    /// Of 16 bytes each; a pass that has more due begins with them again.
-    const MOST_DUE: u64 = 1 << 26;
     match (course.end, timing) {
         (End::Operations(all), _) => all,
-        // Arrivals at random are a few more than their rate says, or fewer.
-        (End::After(time), Timing::Scheduled(rate, _)) => {
-            ((rate * time.as_secs_f64() * 1.1) as u64 + 1_000).min(MOST_DUE)
-        }
+        (End::After(time), Timing::Scheduled(rate, _)) => drawn_at(rate, time),
         (End::After(_), _) => course.drawn,
     }
 }
