@@ -178,6 +178,34 @@ impl Sending {
     }
 }
 
+/// Takes the reply to the last request, which may have been sent before.
+pub(super) fn take_replies(
+    writer: &Writer,
+    sent: bool,
+    replies: &mut Vec<WriteReply>,
+) -> Result<(), ClientError> {
+    let body = decode_reply(&writer.reply).map_err(|refusal| match refusal.code {
+        // It is this copy that was refused: an earlier one may have been executed, or may yet
+        // arrive.
+        _ if sent => ClientError::OutcomeUnknown { why: refusal.to_string() },
+        // What was logged may take effect later.
+        ErrorCode::NotDurable | ErrorCode::Internal => {
+            ClientError::OutcomeUnknown { why: refusal.to_string() }
+        }
+        _ => refusal.into(),
+    })?;
+    let before = replies.len();
+    replies.extend(body.chunks_exact(WriteReply::BYTES).map_while(WriteReply::decode));
+    if replies.len() - before == writer.batch.len() && body.len() == writer.batch.len() * WriteReply::BYTES {
+        return Ok(());
+    }
+    replies.truncate(before);
+    let got = body.len();
+    // It does not say what was made.
+    let why = format!("the reply to {} changes has {got} bytes or an unknown status", writer.batch.len());
+    Err(ClientError::OutcomeUnknown { why })
+}
+
 /// Whether it may go better the next time.
 pub(super) fn is_passing(error: &FabricError) -> bool {
     matches!(error.kind(), FabricErrorKind::Retry | FabricErrorKind::Reconnect | FabricErrorKind::Deadline)

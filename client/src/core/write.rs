@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, TableParameters};
-use fpcache::message::{ErrorCode, Refusal, Sent, WriteKind, WriteOperation, WriteReply, decode_reply};
+use fpcache::message::{ErrorCode, Refusal, Sent, WriteKind, WriteOperation, WriteReply};
 use fpcache::read::cache_probe;
 use fpcache::table::Table;
 use fpcache::table_view::OpenError;
@@ -19,7 +19,8 @@ use super::creating::is_of_another_attempt;
 use super::fits::{misfit, sent};
 use super::recover::Retry;
 use super::sending::{
-    Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, send_for, unknown,
+    Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, send_for,
+    take_replies, unknown,
 };
 use super::{Connector, Core, HeldContext};
 use crate::empty::first_parameters;
@@ -36,17 +37,29 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
+        self.write_begun(operations, meant, (within, within), replies)
+    }
+
+    /// As [`write`](Self::write), of a call that has only so much time `left` for the first
+    /// request, as it has begun with something else.
+    pub(crate) fn write_begun<'v>(
+        &self,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        meant: Option<u64>,
+        (mut left, within): (Duration, Duration),
+        replies: &mut Vec<WriteReply>,
+    ) -> Result<(), ClientError> {
         let mut writer = self.writer()?;
         writer.meant = meant;
         let mut rest = operations;
         let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
         while rest.clone().next().is_some() {
-            let count = self.fill_and_send(&mut writer, rest.clone(), is_first, within, replies)?;
+            let count = self.fill_and_send(&mut writer, rest.clone(), is_first, left, replies)?;
             let done = rest.clone().take(count);
             done.filter(|o| o.kind == WriteKind::Delete).for_each(|o| self.forget(o.key));
             rest.by_ref().take(count).for_each(drop);
-            is_first = false;
+            (is_first, left) = (false, within);
         }
         Ok(())
     }
@@ -422,28 +435,4 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 fn hint<K: BuildKeys>(table: &Table<K>, key: &K::Key) -> Option<u16> {
     let hint = table.cache()?.probe(&cache_probe(table.view(), key)?)?;
     u16::try_from(hint.slot).ok()
-}
-
-/// Takes the reply to the last request, which may have been sent before.
-fn take_replies(writer: &Writer, sent: bool, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
-    let body = decode_reply(&writer.reply).map_err(|refusal| match refusal.code {
-        // It is this copy that was refused: an earlier one may have been executed, or may yet
-        // arrive.
-        _ if sent => ClientError::OutcomeUnknown { why: refusal.to_string() },
-        // What was logged may take effect later.
-        ErrorCode::NotDurable | ErrorCode::Internal => {
-            ClientError::OutcomeUnknown { why: refusal.to_string() }
-        }
-        _ => refusal.into(),
-    })?;
-    let before = replies.len();
-    replies.extend(body.chunks_exact(WriteReply::BYTES).map_while(WriteReply::decode));
-    if replies.len() - before == writer.batch.len() && body.len() == writer.batch.len() * WriteReply::BYTES {
-        return Ok(());
-    }
-    replies.truncate(before);
-    let got = body.len();
-    // It does not say what was made.
-    let why = format!("the reply to {} changes has {got} bytes or an unknown status", writer.batch.len());
-    Err(ClientError::OutcomeUnknown { why })
 }

@@ -100,18 +100,20 @@ impl<K: BuildKeys> Pool<K> {
             let wanted = places.iter().map(|at| operations[*at]);
             let mut done = Vec::with_capacity(places.len());
             let core = ranges.core(index, &self.config, &tries);
-            let written = core.and_then(
-                |core| with_direct!(core, core => core.write(wanted.clone(), None, tries.left(), &mut done)),
-            );
+            let written = core.and_then(|core| {
+                let times = (tries.left(), within);
+                with_direct!(core, core => core.write_begun(wanted.clone(), None, times, &mut done))
+            });
             let made = done.len();
+            if made > 0 {
+                // What failed is a later request, or there is none left.
+                tries = Tries::begun(within);
+            }
             for (at, reply) in places.iter().copied().zip(done) {
                 all[at] = Some(Ok(reply));
             }
             let ended = match written {
-                Ok(()) => {
-                    tries = Tries::begun(within);
-                    continue;
-                }
+                Ok(()) => continue,
                 Err(error) => self.get_over(&ranges, index, error, &mut tries),
             };
             if let Err(error) = ended {

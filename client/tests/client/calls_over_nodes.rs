@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::common::{PATIENCE, ThreadNode};
 use crate::over_nodes::{Node, config, make, name, urls};
-use crate::proxies::{Towards, slow_while, stand_at, stand_before};
+use crate::proxies::{MARK, Towards, slow_while, stand_at, stand_before};
 
 /// A port at which nobody listens, and which nobody else is given as long as the socket is there:
 /// only who asks for this very port gets it.
@@ -86,10 +86,8 @@ fn each_request_of_a_call_has_the_deadline_for_itself_over_several_memory_nodes(
         }
     });
     let urls = format!("{address},{}", nodes[1].url);
-    let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 64 };
-    let parameters = TableParameters { shape, ..TableParameters::default() };
     let all = Nodes::at(&urls).unwrap();
-    all.create::<U64Keys>(&name(), parameters, &[1_000], CreateOptions::default()).unwrap();
+    all.create::<U64Keys>(&name(), of_long_values(), &[1_000], CreateOptions::default()).unwrap();
     let client = Client::connect_with(&urls, config().with_deadline(DEADLINE)).unwrap();
     client.put(1, &[1]).unwrap();
     client.put(1_001, &[1]).unwrap();
@@ -102,6 +100,46 @@ fn each_request_of_a_call_has_the_deadline_for_itself_over_several_memory_nodes(
     client.apply(&changes, &mut replies).unwrap();
     assert!(replies.len() == 16 && begun.elapsed() > DEADLINE, "{:?}", begun.elapsed());
     is_late.store(false, Ordering::SeqCst);
+}
+
+/// Parameters of a table with values of any length.
+fn of_long_values() -> TableParameters {
+    let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 64 };
+    TableParameters { shape, ..TableParameters::default() }
+}
+
+/// They had what connecting had left of the call's time.
+#[test]
+fn later_requests_to_a_range_have_the_deadline_for_themselves_though_connecting_took_long() {
+    const DEADLINE: Duration = Duration::from_secs(2);
+    let nodes = [Node::of(64 << 20, true), Node::of(64 << 20, true)];
+    let late = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&late);
+    // Lets in late who connects, if it is to be late twice, and is late once with what has the
+    // mark.
+    let address = stand_before(&nodes[1].url, move || {
+        let late = Arc::clone(&told);
+        move |towards, bytes: &[u8]| {
+            let before = match towards {
+                Towards::Client => 2,
+                Towards::Node if bytes.windows(MARK.len()).any(|part| part == MARK) => 1,
+                Towards::Node => return true,
+            };
+            if late.compare_exchange(before, before - 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                thread::sleep(DEADLINE * 3 / 5);
+            }
+            true
+        }
+    });
+    let all = Nodes::at(&format!("{},{address}", nodes[0].url)).unwrap();
+    all.create::<U64Keys>(&name(), of_long_values(), &[100], CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&nodes[0].url, config().with_deadline(DEADLINE)).unwrap();
+    late.store(2, Ordering::SeqCst);
+    let mut changes = Changes::new();
+    changes.put(200, &vec![7; 600 << 10]).put(201, &vec![MARK[0]; 600 << 10]);
+    let (mut replies, begun) = (Vec::new(), Instant::now());
+    client.apply(&changes, &mut replies).unwrap();
+    assert!(replies.len() == 2 && begun.elapsed() > DEADLINE, "{:?}", begun.elapsed());
 }
 
 /// Each step of asking the first one had all of its share: it took that of the others.
