@@ -39,7 +39,7 @@ use std::time::Duration;
 use crossbeam::utils::CachePadded;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::RecordShape;
-use fpcache::map::RangeMap;
+use fpcache::map::{MapState, RangeMap};
 use fpcache::matching::Matcher;
 use fpcache::message::ErrorCode;
 use fpcache::read::Outcomes;
@@ -96,7 +96,8 @@ pub(crate) enum Looked<K: BuildKeys> {
     Found(Arc<Pool<K>>),
     /// No memory node has one.
     Nothing,
-    /// Those that answered have none, and this is the error of one that did not.
+    /// Those that answered have none, and this is the error of one that did not; or there is only
+    /// one that is not whole yet, which perhaps never will be, and this says so.
     Unknown(ClientError),
 }
 
@@ -145,6 +146,10 @@ impl<K: BuildKeys> Pool<K> {
             }
         }
         match choose(&found, None)? {
+            // It hides no table of its name that another memory node has whole.
+            Chosen::NotWhole(map) if map.state == MapState::Making => {
+                Ok(Looked::Unknown(maps::not_whole(&map)))
+            }
             Chosen::NotWhole(map) => Err(maps::not_whole(&map)),
             _ => Ok(unanswered.map_or(Looked::Nothing, Looked::Unknown)),
         }
@@ -346,7 +351,6 @@ impl<K: BuildKeys> ThreadRelease for Pool<K> {
 #[cfg(test)]
 mod tests {
     use fpcache::key_space::U64Keys;
-    use fpcache::map::MapState;
 
     use super::*;
 

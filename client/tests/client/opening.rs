@@ -128,6 +128,25 @@ fn no_second_table_is_made_while_one_over_other_memory_nodes_is_being_made() {
     assert_eq!(open().unwrap().count(0, u64::MAX).unwrap(), 200);
 }
 
+/// What is left of a making that was broken off was told, and the second memory node not asked.
+#[test]
+fn a_table_that_is_not_whole_yet_hides_no_whole_one_of_its_name() {
+    let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    let over = |at: [usize; 2]| at.map(|at| nodes[at].url.as_str()).join(",");
+    drop(Nodes::at(&over([0, 2])).unwrap().begin::<U64Keys>(&name(), &[100], ANY).unwrap());
+    let open = || Client::open_or_create(&over([0, 1]), config(), TableParameters::default(), ANY);
+    let error = open().unwrap_err();
+    assert!(matches!(error, ClientError::TableNotWhole { .. }), "{error:?}");
+    let tables = Tables::connect(&nodes[1].url).unwrap();
+    assert_eq!(tables.list().unwrap().tables, [], "no second one is made");
+    tables.create(&name(), KeyKind::U64, ANY).unwrap();
+    Client::connect_with(&nodes[1].url, config()).unwrap().put(1, &[1; 8]).unwrap();
+    for urls in [over([0, 1]), over([1, 0])] {
+        assert_eq!(Client::connect_with(&urls, config()).unwrap().get(1).unwrap(), Some(vec![1; 8]));
+    }
+    assert_eq!(open().unwrap().get(1).unwrap(), Some(vec![1; 8]));
+}
+
 /// It had answered that it has no plain table, and that its maps were not read counted for nothing.
 #[test]
 fn no_second_table_is_made_while_the_maps_of_a_memory_node_cannot_be_read() {
