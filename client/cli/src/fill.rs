@@ -223,9 +223,7 @@ impl Filling {
         records.check(&shape)?;
         let mut added = 0;
         let (keys, new) = add_all(client, &mut records, bar, &mut added).map_err(|error| {
-            let is_passing = error.downcast_ref().is_some_and(|error: &ClientError| {
-                matches!(error.kind(), ErrorKind::Retry | ErrorKind::Unknown)
-            });
+            let is_passing = error.downcast_ref().is_some_and(is_passing);
             let error = during(["adding", "to"], records.name(), name, client, error);
             let sure = if added == 0 { String::new() } else { format!(", and the first {added} are") };
             match (is_passing, added) {
@@ -277,6 +275,13 @@ fn during<K: Keys>(
         Ok(error) => anyhow!("{doing} {records} {to} `{table}` at {}: {error}", client.name()),
         Err(error) => error,
     }
+}
+
+/// Whether the same command again, into the same table, may add the rest after this error.
+fn is_passing(error: &ClientError) -> bool {
+    // Once it is whole, it is another one.
+    let is_other_table = matches!(error, ClientError::TableNotWhole { .. });
+    !is_other_table && matches!(error.kind(), ErrorKind::Retry | ErrorKind::Unknown)
 }
 
 /// How a load failed.
@@ -363,4 +368,18 @@ fn add_all<K: Keys>(
     })?;
     new += group.send(client)?;
     Ok((keys, new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was told that the same command again would add it.
+    #[test]
+    fn a_table_that_is_being_dropped_takes_no_rest_of_the_records() {
+        let why = "the table `t` over several memory nodes is being dropped".to_owned();
+        assert!(!is_passing(&ClientError::TableNotWhole { why }));
+        assert!(is_passing(&ClientError::Emptied));
+        assert!(is_passing(&ClientError::OutcomeUnknown { why: "no reply".to_owned() }));
+    }
 }

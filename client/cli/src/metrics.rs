@@ -174,8 +174,7 @@ fn of_one(place: &TableArguments) -> Result<Vec<Metric>, ClientError> {
                 told.push(TableScrape { table, stats });
                 sockets = sockets.or(of_sockets);
             }
-            // Dropped since it was listed, or made anew.
-            Err(ClientError::NoSuchTable { .. } | ClientError::OtherKeys { .. }) => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -189,6 +188,15 @@ fn of_one(place: &TableArguments) -> Result<Vec<Metric>, ClientError> {
     metrics.extend(of_tables(&list, &told));
     metrics.extend(sockets.iter().flat_map(of_sockets));
     Ok(metrics)
+}
+
+/// Whether a table is not there any more that was listed: it was dropped, or is being made anew,
+/// perhaps over several memory nodes.
+fn is_gone(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::NoSuchTable { .. } | ClientError::OtherKeys { .. } | ClientError::TableNotWhole { .. }
+    )
 }
 
 /// A table's counters; and those of the memory node's sockets, if they are wanted and there are
@@ -309,4 +317,18 @@ fn document(metric: &Metric) -> Value {
         "type": metric.kind.name(),
         "samples": samples.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory node had no metrics at all then.
+    #[test]
+    fn a_listed_table_that_is_made_anew_over_several_memory_nodes_is_left_out() {
+        let why = || "the table `t` over several memory nodes is not whole yet".to_owned();
+        assert!(is_gone(&ClientError::TableNotWhole { why: why() }));
+        assert!(is_gone(&ClientError::NoSuchTable { why: why() }));
+        assert!(!is_gone(&ClientError::Emptied));
+    }
 }
