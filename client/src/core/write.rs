@@ -40,8 +40,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.write_begun(operations, meant, (within, within), replies)
     }
 
-    /// As [`write`](Self::write), of a call that has only so much time `left` for the first
-    /// request, as it has begun with something else.
+    /// As [`write`](Self::write), of a call that began with something else and has only `left` for
+    /// the first request.
     pub(crate) fn write_begun<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,

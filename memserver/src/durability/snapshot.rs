@@ -151,7 +151,7 @@ impl SnapshotError {
 /// What a snapshot will have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
-    /// So many records, that take this many bytes at most, about.
+    /// A number of records, and the bytes that they take at most, about.
     About { records: u64, bytes: u64 },
     /// Records that take this many bytes at least. Where nothing else can be done before there is a
     /// snapshot, it is tried if it may fit.

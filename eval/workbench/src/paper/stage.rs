@@ -17,7 +17,7 @@ const MOST_SCANS: usize = MOST_WARM / 4;
 /// The most operations there are of a setting, over a table of any size.
 pub(super) const MOST: usize = MOST_WARM + MOST_MEASURED;
 
-/// Operations that fill caches of a table of so many keys, a quarter of the most where they are
+/// Operations that fill caches of a table of this many keys, a quarter of the most where they are
 /// scans.
 pub fn warm_up(keys: usize) -> usize {
     keys.clamp(10_000, MOST_WARM)

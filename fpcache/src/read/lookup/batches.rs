@@ -119,7 +119,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         Self { wanted, ..self }
     }
 
-    /// The same lookup, which gives up after so many rounds in which a record was being written:
+    /// The same lookup, which gives up after `rounds` rounds in which a record was being written:
     /// [`LookupScratch::answered`] says of which keys there are answers all the same.
     #[must_use]
     pub fn trying(self, rounds: u32) -> Self {

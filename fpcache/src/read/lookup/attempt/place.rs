@@ -135,7 +135,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         Some(self.attempt(&SlotWindow::of(self.table.view(), key)?, key, rule))
     }
 
-    /// Where a key of this segment can be, which shares so many bytes with the segment's first.
+    /// Where a key of this segment can be, whose first key shares this many bytes with it.
     #[inline(always)]
     pub(in crate::read::lookup) fn locate_in(
         &self,
