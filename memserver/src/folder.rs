@@ -213,7 +213,7 @@ impl Folder {
 
     /// Bytes that this user may still write to its file system, if that tells.
     pub(crate) fn room(&self) -> io::Result<Option<u64>> {
-        Ok(room_of(&rustix::fs::fstatvfs(&self.fd)?))
+        Ok(room_of(&rustix::fs::fstatvfs(&self.fd)?, rustix::process::geteuid().is_root()))
     }
 
     /// The names in it that are UTF-8, in no order; others are none of ours.
@@ -256,9 +256,9 @@ impl AsFd for Folder {
 
 /// Bytes that a user may still write to a file system. One that does not tell has zeros for
 /// everything.
-fn room_of(told: &StatVfs) -> Option<u64> {
+fn room_of(told: &StatVfs, is_root: bool) -> Option<u64> {
     // What a file system keeps for root is there for root.
-    let blocks = if rustix::process::geteuid().is_root() { told.f_bfree } else { told.f_bavail };
+    let blocks = if is_root { told.f_bfree } else { told.f_bavail };
     (told.f_blocks > 0).then(|| blocks.saturating_mul(told.f_frsize))
 }
 

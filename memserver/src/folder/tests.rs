@@ -49,10 +49,10 @@ fn the_names_of_folders_that_are_made_are_made_durable_in_their_parents() {
 #[test]
 fn a_file_system_that_does_not_tell_its_room_is_not_full() {
     let mut told = rustix::fs::statvfs("/").expect("a file system");
-    (told.f_blocks, told.f_bavail, told.f_frsize) = (10, 3, 4096);
-    assert_eq!(room_of(&told), Some(3 * 4096));
-    told.f_bavail = 0;
-    assert_eq!(room_of(&told), Some(0), "it is full");
+    (told.f_blocks, told.f_bfree, told.f_bavail, told.f_frsize) = (10, 4, 3, 4096);
+    assert_eq!((room_of(&told, false), room_of(&told, true)), (Some(3 * 4096), Some(4 * 4096)));
+    (told.f_bfree, told.f_bavail) = (0, 0);
+    assert_eq!((room_of(&told, false), room_of(&told, true)), (Some(0), Some(0)), "it is full");
     told.f_blocks = 0;
-    assert_eq!(room_of(&told), None);
+    assert_eq!((room_of(&told, false), room_of(&told, true)), (None, None));
 }
