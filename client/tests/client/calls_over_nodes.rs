@@ -145,7 +145,7 @@ fn later_requests_to_a_range_have_the_deadline_for_themselves_though_connecting_
 /// Each step of asking the first one had all of its share: it took that of the others.
 #[test]
 fn a_memory_node_that_is_slow_to_say_what_it_has_leaves_the_others_their_time() {
-    const DEADLINE: Duration = Duration::from_secs(1);
+    const DEADLINE: Duration = Duration::from_secs(3);
     let nodes = [Node::tcp(), Node::tcp()];
     Tables::connect(&nodes[1].url).unwrap().create(&name(), KeyKind::U64, CreateOptions::default()).unwrap();
     // Less than its share, which is half.
@@ -167,7 +167,7 @@ fn a_memory_node_that_is_slow_to_say_what_it_has_leaves_the_others_their_time() 
 /// They had their time twice: to connect to the range, and then for what they wanted of it.
 #[test]
 fn calls_that_connect_to_a_range_have_their_deadline_once() {
-    const DEADLINE: Duration = Duration::from_secs(1);
+    const DEADLINE: Duration = Duration::from_secs(2);
     let nodes = [Node::tcp(), Node::tcp()];
     let is_slow = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_slow);
