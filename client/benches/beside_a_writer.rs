@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{Changes, Client, TableParameters};
+use fpcache_client::{Changes, Client, TableParameters, WriteStatus};
 
 const KEYS: u64 = 4 << 20;
 /// Updates that are sent together.
@@ -35,6 +35,7 @@ fn update(client: &Client, ends: &AtomicBool) -> Result<u64, Box<dyn Error + Sen
             changes.update(key(number * 7 % KEYS), &number.to_le_bytes());
         }
         client.apply(&changes, &mut replies)?;
+        assert!(replies.iter().all(|reply| reply.status == WriteStatus::Done), "every key is there");
         updates += TOGETHER;
         let due = Duration::from_nanos(updates * 1_000_000_000 / UPDATES_PER_SECOND);
         while begun.elapsed() < due && !ends.load(Ordering::Relaxed) {
