@@ -219,8 +219,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
     pub(super) fn search_slots(&mut self, key: &K::Key, attempt: &Attempt) -> Result<Slot, ReadError> {
         let view = self.table.view();
         let Some(word) = shown_word(key, view) else { return Ok(Slot::Rare) };
-        let first = attempt.slot_address(attempt.window.first, self.slot_bytes());
         let slot_bytes = self.slot_bytes();
+        let first = attempt.slot_address(attempt.window.first, slot_bytes);
         let words = self.look.words(first, attempt.window.len() as usize * slot_bytes)?;
         let hits = self.kernels.key_hits_in(words, view.stride(), word, self.copy);
         Ok(attempt.slot_of(hits.count, hits.frozen, || (hits.word as usize * 8 / slot_bytes) as u32))

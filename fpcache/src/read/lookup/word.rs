@@ -37,7 +37,7 @@ pub struct WordAnswer {
 }
 
 impl WordAnswer {
-    /// No answer: the usual way has to be gone.
+    /// No answer: the lookup is for the short way of other records, or the engine.
     pub const NONE: Self = Self { head: 0, value: 0 };
     const IS_ANSWER: u64 = 1 << 63;
     const IS_THERE: u64 = 1 << 62;
