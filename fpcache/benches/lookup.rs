@@ -113,7 +113,7 @@ impl Builder {
         let offset = self.append(&image);
         let address = SegmentAddress::new(0, offset).expect("a small region");
         self.descriptors.push(Descriptor {
-            lo: keys[0],
+            start: keys[0],
             tail: (),
             model: placed.model,
             address,
@@ -125,7 +125,10 @@ impl Builder {
         let descriptors = std::mem::take(&mut self.descriptors);
         let pages = descriptors.chunks(DirectoryPage::most_descriptors::<U64Keys>());
         let root: Vec<RootEntry<U64Keys>> = pages
-            .map(|page| RootEntry { lo: page[0].lo, page: self.append(&DirectoryPage::encode(page, 0).0) })
+            .map(|page| RootEntry {
+                start: page[0].start,
+                page: self.append(&DirectoryPage::encode(page, 0).0),
+            })
             .collect();
         let bytes = encode_root(&root);
         let offset = self.append(&bytes);

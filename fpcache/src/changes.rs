@@ -168,16 +168,16 @@ pub fn put_into<K: KeySpace>(
     directory: &mut Directory<K::Key, Segment<K>>,
 ) -> Result<(), String> {
     let Some(first) = change.with.first() else { return Err("it has no segments".into()) };
-    let (lo, end) = (first.lo.borrow(), change.end.as_ref().map(Borrow::borrow));
-    let begins = |key: &K::Key| directory.locate(key).is_some_and(|found| found.lo.borrow() == key);
-    if !begins(lo) {
+    let (start, end) = (first.start.borrow(), change.end.as_ref().map(Borrow::borrow));
+    let begins = |key: &K::Key| directory.locate(key).is_some_and(|found| found.start.borrow() == key);
+    if !begins(start) {
         return Err("the range it replaces begins inside a segment".into());
     }
     if end.is_some_and(|end| !begins(end)) {
         return Err("the range it replaces ends inside a segment".into());
     }
-    let with: Vec<_> = change.with.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
-    directory.replace(lo, end, &with).map_err(|error| error.to_string())?;
+    let with: Vec<_> = change.with.iter().map(|d| (d.start.clone(), Segment::from(d))).collect();
+    directory.replace(start, end, &with).map_err(|error| error.to_string())?;
     Ok(())
 }
 

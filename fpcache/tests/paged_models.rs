@@ -128,7 +128,7 @@ fn pages_of_keys_that_share_kibibytes_are_kept() {
         fetch(&region, models, number);
         let page = models.kept(number).expect("a second lookup costs no READ of the page");
         assert_eq!(page.find_shared(&key).0.generation(), generation(i));
-        assert_eq!(page.locate(&key).map(|(lo, _)| lo), Some(key));
+        assert_eq!(page.locate(&key).map(|(start, _)| start), Some(key));
     }
     assert_eq!(models.pages_kept(), 4);
     (0..PAGES as u32).for_each(|number| drop(fetch(&region, models, number)));
@@ -152,7 +152,7 @@ fn assert_the_same_segments<K: Firsts>(
         let page = fetch(&region, models, number);
         prop_assert_eq!(Some(page.find_shared(key)), directory.find_shared(key));
         let end = models.first_after(number);
-        let in_page = directory.range_from(key).take_while(|(lo, _)| end.is_none_or(|b| lo < b));
+        let in_page = directory.range_from(key).take_while(|(start, _)| end.is_none_or(|b| start < b));
         prop_assert!(page.range_from(key).eq(in_page));
     }
     Ok(())

@@ -64,13 +64,13 @@ impl Flat {
 
     fn locate(&self, key: u64) -> u64 {
         let at = self.separators.partition_point(|&separator| separator <= key).saturating_sub(1);
-        self.separators[at] ^ self.separators.get(at + 1).map_or(0, |hi| *hi) ^ self.entries[at][0]
+        self.separators[at] ^ self.separators.get(at + 1).map_or(0, |end| *end) ^ self.entries[at][0]
     }
 }
 
 fn locate_tree(tree: &Directory<u64, Entry>, key: u64) -> u64 {
     let located = tree.locate(&key).expect("not empty");
-    located.lo ^ located.hi.unwrap_or(0) ^ located.entry[0]
+    located.start ^ located.end.unwrap_or(0) ^ located.entry[0]
 }
 
 /// Finds keys one stage after the other.
@@ -85,7 +85,7 @@ fn find_in_stages(tree: &Directory<u64, Entry>, keys: &[u64]) -> u64 {
 }
 
 fn locate_map(map: &BTreeMap<u64, Entry>, key: u64) -> u64 {
-    map.range(..=key).next_back().map_or(0, |(lo, entry)| lo ^ entry[0])
+    map.range(..=key).next_back().map_or(0, |(start, entry)| start ^ entry[0])
 }
 
 /// One after the other (each key depends on the answer before) and as independent keys.
@@ -154,17 +154,17 @@ fn locate(c: &mut Criterion) {
 /// Replaces the segment of `key` by two.
 fn split_one(tree: &mut Directory<u64, Entry>, key: u64) {
     let located = tree.locate(&key).expect("not empty");
-    let (lo, hi) = (located.lo, located.hi);
-    let middle = lo + (hi.unwrap_or(u64::MAX) - lo) / 2;
-    let with = [(lo, [1; 4]), (middle, [2; 4])];
-    let with = if middle > lo { &with[..] } else { &with[..1] };
-    tree.replace(&lo, hi.as_ref(), with).expect("a valid replacement");
+    let (start, end) = (located.start, located.end);
+    let middle = start + (end.unwrap_or(u64::MAX) - start) / 2;
+    let with = [(start, [1; 4]), (middle, [2; 4])];
+    let with = if middle > start { &with[..] } else { &with[..1] };
+    tree.replace(&start, end.as_ref(), with).expect("a valid replacement");
 }
 
 fn replace_one(tree: &mut Directory<u64, Entry>, key: u64) {
     let located = tree.locate(&key).expect("not empty");
-    let (lo, hi) = (located.lo, located.hi);
-    tree.replace(&lo, hi.as_ref(), &[(lo, [key; 4])]).expect("a valid replacement");
+    let (start, end) = (located.start, located.end);
+    tree.replace(&start, end.as_ref(), &[(start, [key; 4])]).expect("a valid replacement");
 }
 
 fn replace(c: &mut Criterion) {
@@ -202,8 +202,8 @@ fn replace(c: &mut Criterion) {
     group.bench_function("btreemap/one by two", |b| {
         b.iter(|| {
             let key: u64 = rng.random();
-            let lo = map.range(..=key).next_back().map_or(0, |(lo, _)| *lo);
-            map.insert(lo, [1; 4]);
+            let start = map.range(..=key).next_back().map_or(0, |(start, _)| *start);
+            map.insert(start, [1; 4]);
             map.insert(key, [2; 4]);
         });
     });
@@ -272,9 +272,9 @@ fn bytes(c: &mut Criterion) {
             group.bench_function(format!("replace one by one/{kind}/{segments}"), |b| {
                 b.iter(|| {
                     let located = own.locate(key()).expect("not empty");
-                    let (lo, hi) = (located.lo, located.hi);
-                    let with = [(lo, [1; 4])];
-                    own.replace(&with[0].0, hi.as_deref(), &with).expect("a valid replacement");
+                    let (start, end) = (located.start, located.end);
+                    let with = [(start, [1; 4])];
+                    own.replace(&with[0].0, end.as_deref(), &with).expect("a valid replacement");
                 });
             });
             group.finish();

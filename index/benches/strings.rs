@@ -254,12 +254,13 @@ fn code_ns(keys: &Keys, segments: &[StringSegment], encoder: &KeyEncoder) -> f64
 /// differs from the one before, with two lengths of a byte.
 fn separator_bytes(segments: &[StringSegment]) -> (f64, f64) {
     let n = segments.len() as f64;
-    let whole: usize = segments.iter().map(|s| s.lo.len()).sum();
+    let whole: usize = segments.iter().map(|s| s.start.len()).sum();
     let front: usize = segments
         .chunks(64)
         .map(|block| {
-            let rest = block.windows(2).map(|p| 2 + p[1].lo.len() - common_prefix(&p[0].lo, &p[1].lo));
-            block[0].lo.len() + 2 + rest.sum::<usize>()
+            let rest =
+                block.windows(2).map(|p| 2 + p[1].start.len() - common_prefix(&p[0].start, &p[1].start));
+            block[0].start.len() + 2 + rest.sum::<usize>()
         })
         .sum();
     (whole as f64 / n, front as f64 / n)

@@ -27,19 +27,19 @@ fn directory<N: Numbering>(map: &Map) -> Tree<N> {
 /// As [`Directory::replace`], by numbers.
 fn replace<N: Numbering>(
     tree: &mut Tree<N>,
-    lo: u32,
-    hi: Option<u32>,
+    start: u32,
+    end: Option<u32>,
     with: &[(u32, u64)],
 ) -> Result<usize, DirectoryError> {
-    let (lo, hi) = (N::separator(lo), hi.map(N::separator));
-    tree.replace(lo.borrow(), hi.as_ref().map(Borrow::borrow), &entries::<N>(with.to_vec()))
+    let (start, end) = (N::separator(start), end.map(N::separator));
+    tree.replace(start.borrow(), end.as_ref().map(Borrow::borrow), &entries::<N>(with.to_vec()))
 }
 
 /// The range and entry of a key.
 fn locate<N: Numbering>(tree: &Tree<N>, key: u32) -> Option<(u32, Option<u32>, u64)> {
     let located = tree.locate(N::separator(key).borrow())?;
     let number = |separator: &<N::Key as ToOwned>::Owned| N::number(separator.borrow());
-    Some((number(&located.lo), located.hi.as_ref().map(number), *located.entry))
+    Some((number(&located.start), located.end.as_ref().map(number), *located.entry))
 }
 
 fn assert_same<N: Numbering>(tree: &Tree<N>, map: &Map) {
@@ -49,31 +49,32 @@ fn assert_same<N: Numbering>(tree: &Tree<N>, map: &Map) {
 
 fn assert_located<N: Numbering>(tree: &Tree<N>, map: &Map, key: u32) {
     let expected = map.range(..=key).next_back().or_else(|| map.first_key_value());
-    let expected = expected.map(|(&lo, &entry)| (lo, map.range(lo + 1..).next().map(|(&hi, _)| hi), entry));
+    let expected =
+        expected.map(|(&start, &entry)| (start, map.range(start + 1..).next().map(|(&end, _)| end), entry));
     assert_eq!(locate::<N>(tree, key), expected, "key {key}");
     let wanted = N::separator(key);
     let wanted = wanted.borrow();
     assert_eq!(tree.find(wanted).copied(), expected.map(|(_, _, entry)| entry), "key {key}");
-    let shared = expected.map(|(lo, ..)| N::shared(wanted, N::separator(lo).borrow()));
+    let shared = expected.map(|(start, ..)| N::shared(wanted, N::separator(start).borrow()));
     assert_eq!(tree.find_shared(wanted).map(|(_, shared)| shared), shared, "key {key}");
     let page = tree.page_for(wanted);
     page.iter().for_each(|page| page.prefetch(wanted));
     assert_eq!(page.and_then(|page| page.find_shared(wanted)), tree.find_shared(wanted), "key {key}");
-    let after = expected.and_then(|(_, hi, _)| Some((hi?, map[&hi?])));
-    let found = tree.after(wanted).map(|(lo, entry)| (N::number(lo.borrow()), *entry));
+    let after = expected.and_then(|(_, end, _)| Some((end?, map[&end?])));
+    let found = tree.after(wanted).map(|(start, entry)| (N::number(start.borrow()), *entry));
     assert_eq!(found, after, "after key {key}");
-    let from = expected.map_or(0, |(lo, ..)| lo);
-    let before = map.range(..from).next_back().map(|(&lo, &entry)| (lo, entry));
-    let found = tree.before(wanted).map(|(lo, entry)| (N::number(lo.borrow()), *entry));
+    let from = expected.map_or(0, |(start, ..)| start);
+    let before = map.range(..from).next_back().map(|(&start, &entry)| (start, entry));
+    let found = tree.before(wanted).map(|(start, entry)| (N::number(start.borrow()), *entry));
     assert_eq!(found, before, "before key {key}");
     let range = tree.range_from(wanted).take(70);
     let range = range.map(|(separator, entry)| (N::number(separator.borrow()), *entry));
-    assert!(range.eq(map.range(from..).take(70).map(|(&lo, &entry)| (lo, entry))), "from {key}");
+    assert!(range.eq(map.range(from..).take(70).map(|(&start, &entry)| (start, entry))), "from {key}");
 }
 
-fn replace_in_map(map: &mut Map, lo: u32, hi: Option<u32>, with: &[(u32, u64)]) -> usize {
+fn replace_in_map(map: &mut Map, start: u32, end: Option<u32>, with: &[(u32, u64)]) -> usize {
     let before = map.len();
-    map.retain(|&separator, _| separator < lo || hi.is_some_and(|hi| separator >= hi));
+    map.retain(|&separator, _| separator < start || end.is_some_and(|end| separator >= end));
     let removed = before - map.len();
     map.extend(with.iter().copied());
     removed
@@ -87,21 +88,23 @@ fn churn<N: Numbering>(seed: u64, initial: u32, space: u32, steps: usize) {
     let mut tree = directory::<N>(&map);
     let mut snapshots = Vec::new();
     for step in 0..steps {
-        let lo = rng.random_range(0..space);
+        let start = rng.random_range(0..space);
         let width = if rng.random_bool(0.1) { space / 3 } else { space / initial.max(1) + 1 };
-        let hi = rng.random_bool(0.95).then(|| lo.saturating_add(rng.random_range(1..=width)));
+        let end = rng.random_bool(0.95).then(|| start.saturating_add(rng.random_range(1..=width)));
         let most = if rng.random_bool(0.05) { 600 } else { 4 };
         let mut with: Vec<(u32, u64)> = (0..rng.random_range(0..=most))
-            .map(|_| (rng.random_range(lo..hi.unwrap_or(space).max(lo + 1)), rng.random()))
+            .map(|_| (rng.random_range(start..end.unwrap_or(space).max(start + 1)), rng.random()))
             .collect();
         with.sort_unstable_by_key(|entry| entry.0);
         with.dedup_by_key(|entry| entry.0);
         if step % 16 == 0 {
             snapshots.push((tree.clone(), map.clone()));
         }
-        let removed = replace::<N>(&mut tree, lo, hi, &with).expect("a valid replacement");
-        assert_eq!(removed, replace_in_map(&mut map, lo, hi, &with));
-        for key in [lo, lo.saturating_sub(1), hi.unwrap_or(space), rng.random_range(0..space), 0, 2 * space] {
+        let removed = replace::<N>(&mut tree, start, end, &with).expect("a valid replacement");
+        assert_eq!(removed, replace_in_map(&mut map, start, end, &with));
+        for key in
+            [start, start.saturating_sub(1), end.unwrap_or(space), rng.random_range(0..space), 0, 2 * space]
+        {
             assert_located::<N>(&tree, &map, key);
         }
         if step % 32 == 0 {
@@ -164,11 +167,11 @@ fn invalid_replacements_change_nothing<N: Numbering>() {
 /// Replaces about every tenth entry by up to three, in a tree and its model alike.
 fn change_some<N: Numbering>(tree: &mut Tree<N>, map: &mut Map, rng: &mut SmallRng) {
     let numbers: Vec<u32> = map.keys().copied().filter(|_| rng.random_bool(0.1)).collect();
-    for lo in numbers {
+    for start in numbers {
         let with: Vec<(u32, u64)> =
-            (lo..lo + 3).map(|s| (s, rng.random())).filter(|(_, entry)| entry % 2 == 0).collect();
-        let removed = replace::<N>(tree, lo, Some(lo + 3), &with);
-        assert_eq!(removed, Ok(replace_in_map(map, lo, Some(lo + 3), &with)));
+            (start..start + 3).map(|s| (s, rng.random())).filter(|(_, entry)| entry % 2 == 0).collect();
+        let removed = replace::<N>(tree, start, Some(start + 3), &with);
+        assert_eq!(removed, Ok(replace_in_map(map, start, Some(start + 3), &with)));
     }
 }
 
@@ -203,7 +206,7 @@ fn the_range_of_a_removed_entry_falls_to_the_one_before<N: Numbering>() {
             let mut tree = tree.clone();
             let with: Vec<(u32, u64)> = new.iter().map(|&number| (number, 0)).collect();
             assert_eq!(replace::<N>(&mut tree, removed, Some(removed + 10), &with), Ok(1));
-            let range_of = |key| locate::<N>(&tree, key).map(|(lo, hi, _)| (lo, hi));
+            let range_of = |key| locate::<N>(&tree, key).map(|(start, end, _)| (start, end));
             assert_eq!(range_of(removed), Some((before, new.or(after))));
             assert_eq!(range_of(removed + 4), Some((before, new.or(after))));
             assert_eq!(range_of(removed + 5), Some((new.unwrap_or(before), after)));
@@ -257,7 +260,7 @@ fn the_highest_key_lies_in_the_last_range() {
             let tree = Directory::<u64, u64>::from_sorted(entries).expect("sorted");
             for key in [u64::MAX, last] {
                 let located = tree.locate(&key).expect("not empty");
-                assert_eq!((located.lo, located.hi, *located.entry), (last, None, segments - 1));
+                assert_eq!((located.start, located.end, *located.entry), (last, None, segments - 1));
                 assert_eq!(
                     tree.page_for(&key).and_then(|page| page.find_shared(&key)),
                     Some((&(segments - 1), 0))

@@ -19,14 +19,16 @@ fn tree(map: &Map) -> Tree {
 fn assert_located(tree: &Tree, map: &Map, key: &[u8]) {
     let expected = map.range(..=key.to_vec()).next_back().or_else(|| map.first_key_value());
     let located = tree.locate(key);
-    let Some((lo, entry)) = expected else { return assert!(located.is_none() && tree.find(key).is_none()) };
-    let hi = map.keys().find(|separator| *separator > lo);
+    let Some((start, entry)) = expected else {
+        return assert!(located.is_none() && tree.find(key).is_none());
+    };
+    let end = map.keys().find(|separator| *separator > start);
     let located = located.expect("not empty");
-    assert_eq!((&located.lo, located.hi.as_ref(), located.entry), (lo, hi, entry), "key {key:?}");
-    assert_eq!(tree.find_shared(key), Some((entry, shared_bytes(key, lo))), "key {key:?}");
+    assert_eq!((&located.start, located.end.as_ref(), located.entry), (start, end, entry), "key {key:?}");
+    assert_eq!(tree.find_shared(key), Some((entry, shared_bytes(key, start))), "key {key:?}");
     let mut range = tree.range_from(key);
-    for (lo, entry) in map.range(lo.clone()..).take(20) {
-        assert_eq!(range.advance(), Some((lo.as_slice(), entry)), "from {key:?}");
+    for (start, entry) in map.range(start.clone()..).take(20) {
+        assert_eq!(range.advance(), Some((start.as_slice(), entry)), "from {key:?}");
     }
 }
 
@@ -87,14 +89,15 @@ proptest! {
         keys in vec(string(), 10),
     ) {
         let mut tree = tree(&map);
-        for (lo, hi, mut with) in changes {
-            let hi = hi.filter(|hi| *hi > lo);
-            let inside = |separator: &Vec<u8>| *separator >= lo && hi.as_ref().is_none_or(|hi| separator < hi);
+        for (start, end, mut with) in changes {
+            let end = end.filter(|end| *end > start);
+            let inside =
+                |separator: &Vec<u8>| *separator >= start && end.as_ref().is_none_or(|end| separator < end);
             with.retain(|separator, _| inside(separator));
             let before = map.len();
             map.retain(|separator, _| !inside(separator));
             let with: Vec<(Vec<u8>, u64)> = with.into_iter().collect();
-            prop_assert_eq!(tree.replace(&lo, hi.as_deref(), &with), Ok(before - map.len()));
+            prop_assert_eq!(tree.replace(&start, end.as_deref(), &with), Ok(before - map.len()));
             map.extend(with);
             prop_assert!(tree.iter().eq(map.iter().map(|(separator, entry)| (separator.clone(), entry))));
             for key in &keys {

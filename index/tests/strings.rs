@@ -39,8 +39,8 @@ fn cut(keys: &Keys, encoder: &Arc<KeyEncoder>, options: SegmentOptions) -> Vec<S
 }
 
 /// The coordinate a reader computes.
-fn coordinate(encoder: &KeyEncoder, lo: &[u8], skip: u16, key: &[u8]) -> u64 {
-    encoder.coordinate(key, usize::from(skip), common_prefix(lo, key))
+fn coordinate(encoder: &KeyEncoder, start: &[u8], skip: u16, key: &[u8]) -> u64 {
+    encoder.coordinate(key, usize::from(skip), common_prefix(start, key))
 }
 
 /// Pairs of what is at `i` and what is after it.
@@ -52,17 +52,17 @@ fn pairs<T>(items: &[T]) -> impl Iterator<Item = (&T, &T)> {
 /// keys it takes.
 fn check_ranges(keys: &[Vec<u8>], parts: &[(&[u8], u16, usize)]) {
     let mut first = 0;
-    for (i, (lo, skip, len)) in parts.iter().enumerate() {
+    for (i, (start, skip, len)) in parts.iter().enumerate() {
         let skip = usize::from(*skip);
-        assert!(skip <= lo.len());
-        assert!(i == 0 || parts[i - 1].0 < *lo, "ranges do not ascend");
+        assert!(skip <= start.len());
+        assert!(i == 0 || parts[i - 1].0 < *start, "ranges do not ascend");
         for key in &keys[first..first + len] {
-            assert!(key.as_slice() >= *lo && key.starts_with(&lo[..skip]));
+            assert!(key.as_slice() >= *start && key.starts_with(&start[..skip]));
         }
         if first > 0 && *len > 0 {
             let shared = common_prefix(&keys[first - 1], &keys[first]);
-            assert!(keys[first - 1].as_slice() < *lo, "a key before lies in the range");
-            assert_eq!(*lo, &keys[first][..(shared + 1).max(skip)], "the separator is not the shortest");
+            assert!(keys[first - 1].as_slice() < *start, "a key before lies in the range");
+            assert_eq!(*start, &keys[first][..(shared + 1).max(skip)], "the separator is not the shortest");
         }
         first += len;
     }
@@ -71,8 +71,8 @@ fn check_ranges(keys: &[Vec<u8>], parts: &[(&[u8], u16, usize)]) {
 
 /// Checks everything a reader and a writer rely on.
 fn check(keys: &Keys, encoder: &KeyEncoder, segments: &[StringSegment], options: &SegmentOptions) {
-    assert!(segments.first().is_none_or(|segment| segment.lo.is_empty()));
-    let parts: Vec<_> = segments.iter().map(|s| (&*s.lo, s.skip, s.placed.keys)).collect();
+    assert!(segments.first().is_none_or(|segment| segment.start.is_empty()));
+    let parts: Vec<_> = segments.iter().map(|s| (&*s.start, s.skip, s.placed.keys)).collect();
     check_ranges(keys, &parts);
     assert!(segments.iter().skip(1).all(|segment| segment.placed.keys > 0), "only the first may be empty");
     let mut first = 0;
@@ -83,7 +83,7 @@ fn check(keys: &Keys, encoder: &KeyEncoder, segments: &[StringSegment], options:
         assert!(u32::from(model.epsilon) <= options.epsilon);
         assert!(usize::from(model.cap) >= own.len() && model.cap <= options.max_slots);
         let xs: Vec<u64> =
-            own.iter().map(|key| coordinate(encoder, &segment.lo, segment.skip, key)).collect();
+            own.iter().map(|key| coordinate(encoder, &segment.start, segment.skip, key)).collect();
         assert!(xs.is_sorted());
         assert!(xs.first().is_none_or(|x| *x == model.origin));
         let mut slots = segment.placed.slots.clone();
@@ -103,12 +103,12 @@ fn check(keys: &Keys, encoder: &KeyEncoder, segments: &[StringSegment], options:
 
 /// Coordinates of keys that are not in the table ascend among those that are.
 fn check_foreign(encoder: &KeyEncoder, segments: &[StringSegment], probes: &Keys) {
-    let at = |key: &Vec<u8>| segments.partition_point(|segment| *segment.lo <= **key) - 1;
+    let at = |key: &Vec<u8>| segments.partition_point(|segment| *segment.start <= **key) - 1;
     let located: Vec<(usize, u64)> = probes
         .iter()
         .map(|key| {
             let segment = &segments[at(key)];
-            (at(key), coordinate(encoder, &segment.lo, segment.skip, key))
+            (at(key), coordinate(encoder, &segment.start, segment.skip, key))
         })
         .collect();
     assert!(located.is_sorted(), "a greater key has a lower place");
@@ -180,10 +180,10 @@ fn every_key_lies_in_its_window() {
 }
 
 #[test]
-fn a_deep_common_beginning_is_skipped_behind_an_empty_segment() {
+fn a_deep_common_beginning_is_skipped_after_an_empty_segment() {
     let keys = deep_directories();
     let segments = cut(&keys, &Arc::new(KeyEncoder::plain()), SegmentOptions::default());
-    assert_eq!((segments[0].placed.keys, segments[0].skip, &*segments[0].lo), (0, 0, &b""[..]));
+    assert_eq!((segments[0].placed.keys, segments[0].skip, &*segments[0].start), (0, 0, &b""[..]));
     assert!(segments[1].skip > 40);
     // Below, within and above the keys.
     let model = segments[0].placed.model;
@@ -242,7 +242,7 @@ fn bad_keys_are_refused_and_change_nothing() {
     cutter.finish();
     cutter.push(b"a").expect("a first key");
     cutter.finish();
-    assert!(cutter.drain().all(|segment| segment.lo.is_empty()));
+    assert!(cutter.drain().all(|segment| segment.start.is_empty()));
     let refused = Cutter::new(SegmentOptions { fill: 0.0, ..SegmentOptions::default() }, encoder);
     assert!(refused.is_err());
 }
@@ -262,25 +262,27 @@ fn few_keys_with_equal_coordinates_are_one_part() {
     // No more than ε have the same.
     let keys: Keys = (0..30u8).map(|i| [&[b'q'; 100][..], &[i]].concat()).collect();
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let lo = &keys[0][..4];
-    let parts = partition(&slices, lo, &KeyEncoder::plain(), 32);
-    assert_eq!(parts[0], SkipPart { keys: 0..0, lo: lo.into(), skip: 0 });
-    assert_eq!(parts[1], SkipPart { keys: 0..30, lo: keys[0][..100].into(), skip: 100 });
+    let start = &keys[0][..4];
+    let parts = partition(&slices, start, &KeyEncoder::plain(), 32);
+    assert_eq!(parts[0], SkipPart { keys: 0..0, start: start.into(), skip: 0 });
+    assert_eq!(parts[1], SkipPart { keys: 0..30, start: keys[0][..100].into(), skip: 100 });
     assert_eq!(parts.len(), 2);
     assert_eq!(
-        partition(&[], lo, &KeyEncoder::plain(), 32),
-        [SkipPart { keys: 0..0, lo: lo.into(), skip: 0 }]
+        partition(&[], start, &KeyEncoder::plain(), 32),
+        [SkipPart { keys: 0..0, start: start.into(), skip: 0 }]
     );
 }
 
-fn check_parts(keys: &[Vec<u8>], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<SkipPart> {
+fn check_parts(keys: &[Vec<u8>], start: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<SkipPart> {
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let parts = partition(&slices, lo, encoder, epsilon);
-    assert_eq!(&*parts[0].lo, lo);
-    check_ranges(keys, &parts.iter().map(|p| (&*p.lo, p.skip, p.keys.len())).collect::<Vec<_>>());
+    let parts = partition(&slices, start, encoder, epsilon);
+    assert_eq!(&*parts[0].start, start);
+    check_ranges(keys, &parts.iter().map(|p| (&*p.start, p.skip, p.keys.len())).collect::<Vec<_>>());
     for part in &parts {
-        let xs: Vec<u64> =
-            keys[part.keys.clone()].iter().map(|key| coordinate(encoder, &part.lo, part.skip, key)).collect();
+        let xs: Vec<u64> = keys[part.keys.clone()]
+            .iter()
+            .map(|key| coordinate(encoder, &part.start, part.skip, key))
+            .collect();
         assert!(xs.is_sorted());
         assert!(xs.chunk_by(|a, b| a == b).all(|equal| equal.len() <= epsilon.max(1) as usize));
     }
@@ -293,8 +295,8 @@ fn parts_of_a_rebuild_have_few_equal_coordinates() {
         for encoder in [KeyEncoder::plain(), trained(&keys)] {
             let Some(first) = keys.first() else { continue };
             for epsilon in [0, 1, 20, 32] {
-                for lo in [&first[..0], &first[..1], &first[..first.len().min(30)], first] {
-                    check_parts(&keys, lo, &encoder, epsilon);
+                for start in [&first[..0], &first[..1], &first[..first.len().min(30)], first] {
+                    check_parts(&keys, start, &encoder, epsilon);
                 }
                 // A range that begins far below its keys.
                 check_parts(&keys[1..], first, &encoder, epsilon);
@@ -386,8 +388,8 @@ proptest! {
         if !segments.is_empty() {
             let mut probes: Keys = foreign.into_iter().chain(keys.clone()).collect();
             // Neighbours of separators.
-            probes.extend(segments.iter().map(|segment| segment.lo.to_vec()));
-            probes.extend(segments.iter().map(|segment| [&*segment.lo, &[255]].concat()));
+            probes.extend(segments.iter().map(|segment| segment.start.to_vec()));
+            probes.extend(segments.iter().map(|segment| [&*segment.start, &[255]].concat()));
             probes.sort_unstable();
             check_foreign(&encoder, &segments, &probes);
         }

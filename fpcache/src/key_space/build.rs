@@ -13,7 +13,7 @@ use super::{ByteKeys, ByteTail, KeyEncoders, KeySpace, U64Keys};
 #[derive(Clone, Debug)]
 pub struct CutSegment<K: KeySpace> {
     /// First key of its range, which ends where the next segment's begins.
-    pub lo: K::Owned,
+    pub start: K::Owned,
     /// The data that coordinates depend on beside the key.
     pub tail: K::Tail,
     /// Its model, and the slots of its keys, which are the next of the stream.
@@ -26,7 +26,7 @@ pub struct Division<K: KeySpace> {
     /// The keys, by their place among all.
     pub keys: Range<usize>,
     /// Where their range begins.
-    pub lo: K::Owned,
+    pub start: K::Owned,
     /// The tail of their segments.
     pub tail: K::Tail,
 }
@@ -55,7 +55,7 @@ pub enum Boundary {
     /// Wherever it is shortest.
     Anywhere,
     /// Right after the key below: what lies between the keys is the second segment's.
-    RightBehind,
+    RightAfter,
     /// At its coordinate: slots of one of the segments are kept for keys to come.
     AtCoordinate,
 }
@@ -95,12 +95,12 @@ pub trait BuildKeys: KeySpace {
     /// Cuts the keys that are left.
     fn finish(cutter: &mut Self::Cutter, cut: &mut Vec<CutSegment<Self>>);
 
-    /// Divides the ascending keys of a range that begins with `lo` into such as can have segments
-    /// of one tail. There is at least one division; the first begins with `lo` and may hold no
-    /// keys.
+    /// Divides the ascending keys of a range that begins with `start` into such as can have
+    /// segments of one tail. There is at least one division; the first begins with `start` and may
+    /// hold no keys.
     fn divide(
         keys: &[&Self::Key],
-        lo: &Self::Key,
+        start: &Self::Key,
         encoders: &Self::Encoders,
         epsilon: u32,
     ) -> Vec<Division<Self>>;
@@ -108,7 +108,7 @@ pub trait BuildKeys: KeySpace {
     /// The first and the last coordinate that keys of a range can have which share what segments of
     /// this tail skip.
     fn coordinates_of(
-        lo: &Self::Key,
+        start: &Self::Key,
         end: Option<&Self::Key>,
         tail: Self::Tail,
         encoders: &Self::Encoders,
@@ -174,9 +174,9 @@ impl IntegerCutter {
         let mut first = 0;
         for placed in piece.place(&self.xs, &self.options) {
             // The first segment owns every key below its own, too.
-            let lo = if std::mem::take(&mut self.is_first) { 0 } else { self.xs[first] };
+            let start = if std::mem::take(&mut self.is_first) { 0 } else { self.xs[first] };
             first += placed.keys;
-            cut.push(CutSegment { lo, tail: (), placed });
+            cut.push(CutSegment { start, tail: (), placed });
         }
         self.xs.clear();
     }
@@ -208,12 +208,12 @@ impl BuildKeys for U64Keys {
         }
     }
 
-    fn divide(keys: &[&u64], lo: &u64, (): &(), _: u32) -> Vec<Division<Self>> {
-        vec![Division { keys: 0..keys.len(), lo: *lo, tail: () }]
+    fn divide(keys: &[&u64], start: &u64, (): &(), _: u32) -> Vec<Division<Self>> {
+        vec![Division { keys: 0..keys.len(), start: *start, tail: () }]
     }
 
-    fn coordinates_of(lo: &u64, end: Option<&u64>, (): (), (): &()) -> (u64, u64) {
-        (*lo, end.map_or(u64::MAX, |end| end - 1))
+    fn coordinates_of(start: &u64, end: Option<&u64>, (): (), (): &()) -> (u64, u64) {
+        (*start, end.map_or(u64::MAX, |end| end - 1))
     }
 
     fn boundary(between: &BoundaryRequest<'_, Self>, (): &()) -> Option<u64> {
@@ -267,7 +267,7 @@ impl StringCutter {
     fn take(&mut self, cut: &mut Vec<CutSegment<ByteKeys>>) {
         let encoder = self.encoder;
         cut.extend(self.cutter.drain().map(|segment| CutSegment {
-            lo: segment.lo.into_vec(),
+            start: segment.start.into_vec(),
             tail: ByteTail { skip: segment.skip, encoder },
             placed: segment.placed,
         }));
@@ -298,29 +298,34 @@ impl BuildKeys for ByteKeys {
         cutter.take(cut);
     }
 
-    fn divide(keys: &[&[u8]], lo: &[u8], encoders: &KeyEncoders, epsilon: u32) -> Vec<Division<Self>> {
+    fn divide(keys: &[&[u8]], start: &[u8], encoders: &KeyEncoders, epsilon: u32) -> Vec<Division<Self>> {
         let encoder = encoders.newest();
         let Some(by) = encoders.get(encoder) else {
             return vec![Division {
                 keys: 0..keys.len(),
-                lo: lo.to_vec(),
+                start: start.to_vec(),
                 tail: ByteTail { skip: 0, encoder },
             }];
         };
-        let parts = partition(keys, lo, by, epsilon);
+        let parts = partition(keys, start, by, epsilon);
         let division = |part: strings::SkipPart| Division {
             keys: part.keys,
-            lo: part.lo.into_vec(),
+            start: part.start.into_vec(),
             tail: ByteTail { skip: part.skip, encoder },
         };
         parts.into_iter().map(division).collect()
     }
 
-    fn coordinates_of(lo: &[u8], end: Option<&[u8]>, tail: ByteTail, encoders: &KeyEncoders) -> (u64, u64) {
+    fn coordinates_of(
+        start: &[u8],
+        end: Option<&[u8]>,
+        tail: ByteTail,
+        encoders: &KeyEncoders,
+    ) -> (u64, u64) {
         let skip = usize::from(tail.skip);
         let Some(encoder) = encoders.get(tail.encoder) else { return (0, u64::MAX) };
-        let end = end.filter(|end| strings::common_prefix(lo, end) >= skip);
-        (encoder.code(lo, skip), end.map_or(KeyEncoder::MAX_CODE, |end| encoder.code(end, skip)))
+        let end = end.filter(|end| strings::common_prefix(start, end) >= skip);
+        (encoder.code(start, skip), end.map_or(KeyEncoder::MAX_CODE, |end| encoder.code(end, skip)))
     }
 
     fn boundary(between: &BoundaryRequest<'_, Self>, encoders: &KeyEncoders) -> Option<Vec<u8>> {
@@ -333,7 +338,7 @@ impl BuildKeys for ByteKeys {
         let shortest = || next.map(|next| strings::separator(below, next, skip).to_vec());
         match wanted {
             Boundary::Anywhere => shortest(),
-            Boundary::RightBehind => Self::successor(below),
+            Boundary::RightAfter => Self::successor(below),
             Boundary::AtCoordinate => {
                 let at =
                     encoders.get(tail.encoder).and_then(|encoder| string_at(x, below.get(..skip)?, encoder));

@@ -191,9 +191,9 @@ impl KeySpace for ByteKeys {
         key.capacity()
     }
 
-    fn put_separator(lo: &[u8], tail: ByteTail, before: Option<&[u8]>, out: &mut Vec<u8>) {
-        let shared = before.map_or(0, |before| common_prefix(before, lo));
-        let rest = &lo[shared..];
+    fn put_separator(start: &[u8], tail: ByteTail, before: Option<&[u8]>, out: &mut Vec<u8>) {
+        let shared = before.map_or(0, |before| common_prefix(before, start));
+        let rest = &start[shared..];
         out.extend(tail.skip.to_le_bytes());
         out.extend([tail.encoder, 0]);
         // Separators are no longer than keys.
@@ -213,10 +213,10 @@ impl KeySpace for ByteKeys {
         if len > Self::MAX_SEPARATOR_BYTES || usize::from(tail.skip) > len {
             return None;
         }
-        let mut lo = Vec::with_capacity(len);
-        lo.extend_from_slice(shared);
-        lo.extend_from_slice(rest);
-        Some((lo, tail, after))
+        let mut start = Vec::with_capacity(len);
+        start.extend_from_slice(shared);
+        start.extend_from_slice(rest);
+        Some((start, tail, after))
     }
 
     fn encode_encoders(encoders: &KeyEncoders) -> Vec<u8> {
@@ -289,8 +289,12 @@ mod tests {
         let longest = vec![7; ByteKeys::MAX_SEPARATOR_BYTES];
         let (mut out, tail) = (Vec::new(), ByteTail::default());
         ByteKeys::put_separator(&longest, tail, Some(&longest[..4000]), &mut out);
-        let (lo, ..) = ByteKeys::take_separator(Some(&longest), &out).expect("as long as they may be");
-        assert_eq!((lo.capacity(), &lo), (longest.len(), &longest), "and takes no more memory than that");
+        let (start, ..) = ByteKeys::take_separator(Some(&longest), &out).expect("as long as they may be");
+        assert_eq!(
+            (start.capacity(), &start),
+            (longest.len(), &longest),
+            "and takes no more memory than that"
+        );
         // Each shares all of the one before and adds a byte.
         let more = [0, 0, 0, 0, 1, 16, 1, 0, 9];
         assert_eq!(ByteKeys::take_separator(Some(&longest), &more), None);
@@ -321,21 +325,24 @@ mod tests {
     proptest! {
         #[test]
         fn coordinates_never_decrease_within_a_range(
-            lo in prop::collection::vec(0u8..4, 0..5), skip in 0u16..5,
+            start in prop::collection::vec(0u8..4, 0..5), skip in 0u16..5,
             mut keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..7), 1..50),
         ) {
-            let tail = ByteTail { skip: skip.min(lo.len() as u16), encoder: 0 };
-            keys.retain(|key| *key >= lo);
+            let tail = ByteTail { skip: skip.min(start.len() as u16), encoder: 0 };
+            keys.retain(|key| *key >= start);
             keys.sort();
             let encoders = KeyEncoders::default();
-            let xs = keys.iter().map(|key| ByteKeys::coordinate(key, common_prefix(key, &lo), tail, &encoders));
+            let xs = keys
+                .iter()
+                .map(|key| ByteKeys::coordinate(key, common_prefix(key, &start), tail, &encoders));
             prop_assert!(xs.is_sorted());
         }
 
         #[test]
         fn hostile_separators_are_refused_or_read_and_never_panic(before: Vec<u8>, bytes in prop::collection::vec(0u8..8, 0..40)) {
-            if let Some((lo, tail, _)) = ByteKeys::take_separator(Some(&before), &bytes) {
-                prop_assert!(usize::from(tail.skip) <= lo.len() && lo.len() <= ByteKeys::MAX_SEPARATOR_BYTES);
+            if let Some((start, tail, _)) = ByteKeys::take_separator(Some(&before), &bytes) {
+                prop_assert!(usize::from(tail.skip) <= start.len());
+                prop_assert!(start.len() <= ByteKeys::MAX_SEPARATOR_BYTES);
             }
         }
     }

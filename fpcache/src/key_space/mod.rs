@@ -120,7 +120,7 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
 
     /// Appends the low end of a segment's range, and the tail, to a descriptor that comes after one
     /// whose range begins at `before`.
-    fn put_separator(lo: &Self::Key, tail: Self::Tail, before: Option<&Self::Key>, out: &mut Vec<u8>);
+    fn put_separator(start: &Self::Key, tail: Self::Tail, before: Option<&Self::Key>, out: &mut Vec<u8>);
 
     /// Reads what [`put_separator`](Self::put_separator) wrote, and returns what lies after; `None`
     /// if it cannot be.

@@ -109,13 +109,13 @@ impl KeySpace for U64Keys {
         0
     }
 
-    fn put_separator(lo: &u64, (): (), _: Option<&u64>, out: &mut Vec<u8>) {
-        out.extend(lo.to_le_bytes());
+    fn put_separator(start: &u64, (): (), _: Option<&u64>, out: &mut Vec<u8>) {
+        out.extend(start.to_le_bytes());
     }
 
     fn take_separator<'b>(_: Option<&u64>, bytes: &'b [u8]) -> Option<(u64, (), &'b [u8])> {
-        let (lo, rest) = bytes.split_first_chunk()?;
-        Some((u64::from_le_bytes(*lo), (), rest))
+        let (start, rest) = bytes.split_first_chunk()?;
+        Some((u64::from_le_bytes(*start), (), rest))
     }
 
     fn encode_encoders((): &()) -> Vec<u8> {

@@ -5,10 +5,10 @@
 //! change:  0 segments u16 · 2 has an end u16 (0 or 1) · 4 zero u32 · 8 descriptors, front to back · the end's separator
 //! ```
 //!
-//! A change says that a range, from the first new segment's `lo` up to its end, exclusive, belongs
-//! to new segments. It takes several records in a row if it is long, `part` counting from 0. Record
-//! `n` lies at `n mod capacity` of a ring. The log head in the superblock is stored after the last
-//! part: that commits the change.
+//! A change says that a range, from the first new segment's `start` up to its end, exclusive,
+//! belongs to new segments. It takes several records in a row if it is long, `part` counting from
+//! 0. Record `n` lies at `n mod capacity` of a ring. The log head in the superblock is stored after
+//! the last part: that commits the change.
 
 use std::borrow::Borrow;
 
@@ -28,7 +28,7 @@ const CHANGE_HEADER_BYTES: usize = 8;
 /// Segments that take the place of those which owned their range before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentReplacement<K: KeySpace> {
-    /// The new segments, in order; the first one's `lo` is where the range begins.
+    /// The new segments, in order; the first one's `start` is where the range begins.
     pub with: Vec<Descriptor<K>>,
     /// First key after the range; `None` at the table's end.
     pub end: Option<K::Owned>,
@@ -44,7 +44,7 @@ impl<K: KeySpace> SegmentReplacement<K> {
         let mut before = None;
         for descriptor in &self.with {
             descriptor.encode(before, &mut out);
-            before = Some(descriptor.lo.borrow());
+            before = Some(descriptor.start.borrow());
         }
         if let Some(end) = &self.end {
             K::put_separator(end.borrow(), K::Tail::default(), before, &mut out);
@@ -58,12 +58,12 @@ impl<K: KeySpace> SegmentReplacement<K> {
         let (head, mut rest) = bytes.split_at_checked(CHANGE_HEADER_BYTES)?;
         let mut with: Vec<Descriptor<K>> = Vec::new();
         for _ in 0..u16_at(head, 0) {
-            let before = with.last().map(|d| d.lo.borrow());
+            let before = with.last().map(|d| d.start.borrow());
             let (descriptor, after) = Descriptor::decode(before, rest)?;
             with.push(descriptor);
             rest = after;
         }
-        let last = with.last()?.lo.borrow();
+        let last = with.last()?.start.borrow();
         let end = match u16_at(head, 2) {
             0 => None,
             _ => Some(K::take_separator(Some(last), rest)?.0),
@@ -141,10 +141,10 @@ mod tests {
     use fpcache_index::{Line, SegmentModel};
     use proptest::prelude::*;
 
-    fn descriptor<K: KeySpace>(lo: K::Owned, tail: K::Tail) -> Descriptor<K> {
+    fn descriptor<K: KeySpace>(start: K::Owned, tail: K::Tail) -> Descriptor<K> {
         let model = SegmentModel { origin: 11, line: Line::from_bits(1 << 40 | 77), cap: 200, epsilon: 32 };
         let address = SegmentAddress::new(1, 8192).expect("small offset");
-        Descriptor { lo, tail, model, address, generation: 4 }
+        Descriptor { start, tail, model, address, generation: 4 }
     }
 
     fn bytes_of(records: &[ChangeRecord]) -> Vec<u8> {

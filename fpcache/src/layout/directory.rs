@@ -6,7 +6,7 @@
 //! page:        0 magic u32 · 4 descriptors u16 · 6 their bytes u16 · 8 checksum u64 (of these, seeded with the checkpoint) · 16 descriptors
 //! descriptor:  separator · 0 origin u64 · 8 line u64 · 16 address u64 · 24 generation u32 · 28 cap u16 · 30 epsilon u16
 //!
-//! separator    u64 keys:   lo u64
+//! separator    u64 keys:   start u64
 //!              bytes:      0 skip u16 · 2 encoder u8 · 3 zero u8 · 4 bytes shared with the separator before, in page or root u16 · 6 more bytes u16 · 8 these
 //! ```
 //!
@@ -30,7 +30,7 @@ const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"FPdp");
 pub struct Descriptor<K: KeySpace> {
     /// First key of the segment's range; the first segment's range begins at the lowest key
     /// whatever this says.
-    pub lo: K::Owned,
+    pub start: K::Owned,
     /// The data that coordinates depend on beside the key.
     pub tail: K::Tail,
     /// Key to window.
@@ -44,7 +44,7 @@ pub struct Descriptor<K: KeySpace> {
 impl<K: KeySpace> Descriptor<K> {
     /// Appends the descriptor's bytes, after those of one whose range begins at `before`.
     pub(super) fn encode(&self, before: Option<&K::Key>, out: &mut Vec<u8>) {
-        K::put_separator(self.lo.borrow(), self.tail, before, out);
+        K::put_separator(self.start.borrow(), self.tail, before, out);
         out.extend(self.model.origin.to_le_bytes());
         out.extend(self.model.line.to_bits().to_le_bytes());
         out.extend(self.address.to_bits().to_le_bytes());
@@ -55,7 +55,7 @@ impl<K: KeySpace> Descriptor<K> {
 
     /// Reads what [`encode`](Self::encode) wrote, and returns what lies after.
     pub(super) fn decode<'b>(before: Option<&K::Key>, bytes: &'b [u8]) -> Option<(Self, &'b [u8])> {
-        let (lo, tail, rest) = K::take_separator(before, bytes)?;
+        let (start, tail, rest) = K::take_separator(before, bytes)?;
         let (b, after) = rest.split_first_chunk::<MODEL_BYTES>()?;
         let model = SegmentModel {
             origin: u64_at(b, 0),
@@ -64,7 +64,7 @@ impl<K: KeySpace> Descriptor<K> {
             epsilon: u16_at(b, 30),
         };
         let address = SegmentAddress::from_bits(u64_at(b, 16));
-        Some((Self { lo, tail, model, address, generation: u32_at(b, 24) }, after))
+        Some((Self { start, tail, model, address, generation: u32_at(b, 24) }, after))
     }
 }
 
@@ -86,7 +86,7 @@ impl DirectoryPage {
                 page.truncate(end);
                 break;
             }
-            before = Some(descriptor.lo.borrow());
+            before = Some(descriptor.start.borrow());
             count += 1;
         }
         let checksum = xxh3_64_with_seed(&page[PAGE_HEADER_BYTES..], checkpoint);
@@ -127,7 +127,7 @@ impl DirectoryPage {
         }
         let first = out.len();
         for _ in 0..count {
-            let before = out.get(first..).and_then(<[_]>::last).map(|d: &Descriptor<K>| d.lo.borrow());
+            let before = out.get(first..).and_then(<[_]>::last).map(|d: &Descriptor<K>| d.start.borrow());
             let (descriptor, after) =
                 Descriptor::decode(before, rest).ok_or_else(|| damaged("a descriptor is cut short"))?;
             out.push(descriptor);
@@ -140,8 +140,8 @@ impl DirectoryPage {
 /// One entry of the directory's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootEntry<K: KeySpace> {
-    /// `lo` of the page's first descriptor.
-    pub lo: K::Owned,
+    /// `start` of the page's first descriptor.
+    pub start: K::Owned,
     /// The page's offset in the region.
     pub page: u64,
 }
@@ -150,9 +150,9 @@ pub struct RootEntry<K: KeySpace> {
 pub fn encode_root<K: KeySpace>(entries: &[RootEntry<K>]) -> Vec<u8> {
     let (mut out, mut before) = (Vec::new(), None);
     for entry in entries {
-        K::put_separator(entry.lo.borrow(), K::Tail::default(), before, &mut out);
+        K::put_separator(entry.start.borrow(), K::Tail::default(), before, &mut out);
         out.extend(entry.page.to_le_bytes());
-        before = Some(entry.lo.borrow());
+        before = Some(entry.start.borrow());
     }
     out
 }
@@ -167,14 +167,14 @@ pub fn decode_root<K: KeySpace>(mut bytes: &[u8], pages: u64) -> Option<Vec<Root
         if entries.len() as u64 == pages {
             return None;
         }
-        let before = entries.last().map(|entry| entry.lo.borrow());
-        let (lo, _, rest) = K::take_separator(before, bytes)?;
-        if before.is_some_and(|before| lo.borrow() <= before) {
+        let before = entries.last().map(|entry| entry.start.borrow());
+        let (start, _, rest) = K::take_separator(before, bytes)?;
+        if before.is_some_and(|before| start.borrow() <= before) {
             return None;
         }
         let (_, after) = rest.split_first_chunk::<8>()?;
         let page = u64::from_le_bytes(field(rest, 0));
-        entries.push(RootEntry { lo, page });
+        entries.push(RootEntry { start, page });
         bytes = after;
     }
     Some(entries)
@@ -185,11 +185,11 @@ mod tests {
     use super::*;
     use crate::key_space::{ByteKeys, ByteTail, U64Keys};
 
-    fn descriptor<K: KeySpace>(i: u64, lo: K::Owned, tail: K::Tail) -> Descriptor<K> {
+    fn descriptor<K: KeySpace>(i: u64, start: K::Owned, tail: K::Tail) -> Descriptor<K> {
         let model =
             SegmentModel { origin: i * 1000 + 1, line: Line::from_bits(i << 40 | 77), cap: 200, epsilon: 32 };
         let address = SegmentAddress::new(1, 4096 + i * 64).expect("small offset");
-        Descriptor { lo, tail, model, address, generation: i as u32 }
+        Descriptor { start, tail, model, address, generation: i as u32 }
     }
 
     fn number(i: u64) -> Descriptor<U64Keys> {
@@ -256,13 +256,13 @@ mod tests {
 
     #[test]
     fn roots_round_trip_and_cut_ones_are_refused() {
-        let entries = [RootEntry::<U64Keys> { lo: 0, page: 4096 }, RootEntry { lo: 9, page: 8192 }];
+        let entries = [RootEntry::<U64Keys> { start: 0, page: 4096 }, RootEntry { start: 9, page: 8192 }];
         let bytes = encode_root(&entries);
         assert_eq!(decode_root(&bytes, 2).as_deref(), Some(&entries[..]));
         assert_eq!(decode_root::<U64Keys>(&bytes[..31], 2), None);
-        let lo = |text: &str| text.as_bytes().to_vec();
+        let key = |text: &str| text.as_bytes().to_vec();
         let entries = [("", 4096), ("/a/b", 8192), ("/a/c", 12288)]
-            .map(|(text, page)| RootEntry::<ByteKeys> { lo: lo(text), page });
+            .map(|(text, page)| RootEntry::<ByteKeys> { start: key(text), page });
         let bytes = encode_root(&entries);
         assert_eq!(decode_root(&bytes, 3).as_deref(), Some(&entries[..]));
         assert_eq!(decode_root::<ByteKeys>(&bytes, 2), None);
@@ -272,11 +272,11 @@ mod tests {
     #[test]
     fn a_root_is_refused_at_the_first_entry_out_of_order() {
         for (before, after) in [(9, 9), (9, 8), (u64::MAX, 0)] {
-            let entries = [0, before, after].map(|lo| RootEntry::<U64Keys> { lo, page: 4096 });
+            let entries = [0, before, after].map(|start| RootEntry::<U64Keys> { start, page: 4096 });
             assert_eq!(decode_root::<U64Keys>(&encode_root(&entries), 3), None, "{before} {after}");
         }
         let long = vec![b'a'; 4000];
-        let entries = [&long, &long].map(|lo| RootEntry::<ByteKeys> { lo: lo.clone(), page: 4096 });
+        let entries = [&long, &long].map(|start| RootEntry::<ByteKeys> { start: start.clone(), page: 4096 });
         assert_eq!(decode_root::<ByteKeys>(&encode_root(&entries), 2), None);
     }
 }

@@ -6,7 +6,7 @@
 //! │ header │ cap fingerprints   │ cap slots                            │ table of groups │
 //! │        │ of w bytes, pad 8  │                                      │ if there is one │
 //! └────────┴────────────────────┴──────────────────────────────────────┴─────────────────┘
-//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 boundary id of the range's first key · 16 of the key after it
+//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 boundary number of the range's first key · 16 of the key after it
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
 //!
@@ -136,7 +136,7 @@ pub struct SegmentHeader {
     pub epsilon: u16,
     /// [`boundary_id`](crate::key_space::KeySpace::boundary_id) of the first key of the segment's
     /// range.
-    pub lo: u64,
+    pub start: u64,
     /// The same of the first key after the range, all ones if it has no end.
     pub end: u64,
     /// Live records when the header was written.
@@ -150,7 +150,7 @@ impl SegmentHeader {
         put(&mut b, 0, self.generation.to_le_bytes());
         put(&mut b, 4, self.cap.to_le_bytes());
         put(&mut b, 6, self.epsilon.to_le_bytes());
-        put(&mut b, 8, self.lo.to_le_bytes());
+        put(&mut b, 8, self.start.to_le_bytes());
         put(&mut b, 16, self.end.to_le_bytes());
         put(&mut b, 24, self.live.to_le_bytes());
         let checksum = xxh3_64(&b[..28]) as u32;
@@ -169,7 +169,7 @@ impl SegmentHeader {
             generation: u32_at(b, 0),
             cap: u16_at(b, 4),
             epsilon: u16_at(b, 6),
-            lo: u64_at(b, 8),
+            start: u64_at(b, 8),
             end: u64_at(b, 16),
             live: u32_at(b, 24),
         })
@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn headers_round_trip_and_damage_is_seen() {
-        let header = SegmentHeader { generation: 1, cap: 200, epsilon: 32, lo: 5, end: u64::MAX, live: 170 };
+        let header =
+            SegmentHeader { generation: 1, cap: 200, epsilon: 32, start: 5, end: u64::MAX, live: 170 };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes, 4096), Ok(header));
         bytes[9] ^= 1;

@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_resident_directory_takes_no_more_than_was_foretold_and_little_less() {
         let descriptor = Descriptor::<U64Keys> {
-            lo: 0,
+            start: 0,
             tail: (),
             model: SegmentModel { origin: 0, line: Line::from_bits(0), cap: 1, epsilon: 1 },
             address: SegmentAddress::from_bits(0),
@@ -99,7 +99,7 @@ mod tests {
         let segment = Segment::from(&descriptor);
         let counts = (1..2000).chain((11..17).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
         for segments in counts.chain([56 * 32 * 32, 56 * 32 * 32 + 1]) {
-            let entries = (0..segments).map(|lo| (lo, segment)).collect();
+            let entries = (0..segments).map(|start| (start, segment)).collect();
             let models = Models::<U64Keys>::Resident(Directory::from_sorted(entries).unwrap());
             let (true_size, foretold) =
                 (models.size_in_bytes() as u64, Models::<U64Keys>::resident_bytes_at_most(segments, 1));

@@ -21,7 +21,7 @@ impl<K: KeySpace> Page<K> {
     pub(super) fn new(descriptors: &[Descriptor<K>]) -> Self {
         debug_assert!(!descriptors.is_empty(), "a page that was checked has segments");
         Self {
-            separators: K::Separators::of(descriptors.iter().map(|d| d.lo.borrow())),
+            separators: K::Separators::of(descriptors.iter().map(|d| d.start.borrow())),
             segments: descriptors.iter().map(Segment::from).collect(),
         }
     }

@@ -52,11 +52,11 @@ impl<K: KeySpace> Root<K> {
         if let Some(entry) = entries.iter().find(outside) {
             return Err(damaged(format!("no page can lie at {:#x}", entry.page)));
         }
-        if !entries.is_sorted_by(|a, b| a.lo < b.lo) {
+        if !entries.is_sorted_by(|a, b| a.start < b.start) {
             return Err(damaged("its pages are out of order".into()));
         }
         let offsets = entries.iter().map(|e| e.page).collect();
-        let firsts = entries.into_iter().map(|e| e.lo).collect();
+        let firsts = entries.into_iter().map(|e| e.start).collect();
         let (geometry, checkpoint) = (record.parameters.geometry(), record.checkpoint);
         Ok(Self { firsts, offsets, geometry, encoders: encoders.clone(), region_bytes, checkpoint })
     }
@@ -103,12 +103,12 @@ impl<K: KeySpace> Root<K> {
         let damaged = |why: String| Corrupt::new("directory page", offset, why);
         out.clear();
         DirectoryPage::decode(bytes, offset, self.checkpoint, out)?;
-        let begins = out.first().map(|d| &d.lo);
+        let begins = out.first().map(|d| &d.start);
         if begins.is_none() || begins != self.firsts.get(page as usize) {
             return Err(damaged("it does not begin at the key that the directory's root gives it".into()));
         }
-        let ascending = out.is_sorted_by(|a, b| a.lo < b.lo);
-        let last = out.last().map(|d| &d.lo);
+        let ascending = out.is_sorted_by(|a, b| a.start < b.start);
+        let last = out.last().map(|d| &d.start);
         let reaches_over = self.first_after(page).is_some_and(|end| last.is_some_and(|l| l >= end));
         if !ascending || reaches_over {
             return Err(damaged("its segments are out of order".into()));
@@ -135,11 +135,11 @@ mod tests {
 
     const REGION_BYTES: u64 = 1 << 16;
 
-    fn descriptor(lo: u64) -> Descriptor<U64Keys> {
+    fn descriptor(start: u64) -> Descriptor<U64Keys> {
         Descriptor {
-            lo,
+            start,
             tail: (),
-            model: SegmentModel { origin: lo, line: Line::from_bits(0), cap: 16, epsilon: 1 },
+            model: SegmentModel { origin: start, line: Line::from_bits(0), cap: 16, epsilon: 1 },
             address: SegmentAddress::from_bits(8192),
             generation: 1,
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn entries() -> Vec<RootEntry<U64Keys>> {
-        vec![RootEntry { lo: 10, page: 8192 }, RootEntry { lo: 50, page: 16384 }]
+        vec![RootEntry { start: 10, page: 8192 }, RootEntry { start: 50, page: 16384 }]
     }
 
     /// Two pages: keys from 10, and from 50 on.
@@ -184,7 +184,7 @@ mod tests {
         assert!(refused(TableRecord { segments: 205, ..record() }, entries()), "more than pages hold");
         for page in [8196, REGION_BYTES, !7] {
             assert!(
-                refused(record(), vec![RootEntry { lo: 10, page: 8192 }, RootEntry { lo: 50, page }]),
+                refused(record(), vec![RootEntry { start: 10, page: 8192 }, RootEntry { start: 50, page }]),
                 "{page}"
             );
         }
@@ -197,7 +197,7 @@ mod tests {
     fn pages_that_fit_the_root_are_taken() {
         let (root, mut out) = (root(), Vec::new());
         for (page, keys) in [(0, &[10, 11, 49][..]), (0, &[10]), (1, &[50, u64::MAX])] {
-            let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
+            let all: Vec<_> = keys.iter().map(|start| descriptor(*start)).collect();
             root.decode(page, &DirectoryPage::encode(&all, 0).0, &mut out).expect("in order");
             assert_eq!(out, all);
         }
@@ -218,7 +218,7 @@ mod tests {
             (2, &[50]),
         ];
         for (page, keys) in keys {
-            let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
+            let all: Vec<_> = keys.iter().map(|start| descriptor(*start)).collect();
             let error =
                 root.decode(page, &DirectoryPage::encode(&all, 0).0, &mut out).expect_err("out of place");
             assert_eq!(error.offset, root.address(page), "{keys:?}: {error}");

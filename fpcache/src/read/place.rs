@@ -17,19 +17,19 @@ use crate::table_view::TableView;
 /// A segment and where its range begins.
 #[derive(Clone, Debug)]
 pub(super) struct LocatedSegment<K: KeySpace> {
-    pub(super) lo: K::Owned,
+    pub(super) start: K::Owned,
     pub(super) segment: Segment<K>,
 }
 
 impl<K: KeySpace> LocatedSegment<K> {
-    pub(super) fn of((lo, segment): (K::Owned, &Segment<K>)) -> Self {
-        Self { lo, segment: *segment }
+    pub(super) fn of((start, segment): (K::Owned, &Segment<K>)) -> Self {
+        Self { start, segment: *segment }
     }
 
     /// The coordinate of `key`, one of its range.
     #[inline]
     pub(super) fn coordinate(&self, key: &K::Key, view: &TableView<K>) -> u64 {
-        self.segment.coordinate(key, K::shared(key, self.lo.borrow()), view.encoders())
+        self.segment.coordinate(key, K::shared(key, self.start.borrow()), view.encoders())
     }
 
     /// The slots that `key`, one of its range, can have.
@@ -167,7 +167,7 @@ impl<K: KeySpace> RecentPages<K> {
     pub(super) fn holding(&mut self, view: &TableView<K>, key: &K::Key) -> SegmentSearch<K> {
         match view.models() {
             Models::Resident(directory) => directory.locate(key).map_or(SegmentSearch::Nowhere, |located| {
-                SegmentSearch::Here(LocatedSegment { lo: located.lo, segment: *located.entry })
+                SegmentSearch::Here(LocatedSegment { start: located.start, segment: *located.entry })
             }),
             Models::Paged(models) => {
                 let number = models.page_of(key);
@@ -177,18 +177,18 @@ impl<K: KeySpace> RecentPages<K> {
         }
     }
 
-    /// The segment before the one whose range begins at `lo`.
-    pub(super) fn before(&mut self, view: &TableView<K>, lo: &K::Key) -> SegmentSearch<K> {
+    /// The segment before the one whose range begins at `start`.
+    pub(super) fn before(&mut self, view: &TableView<K>, start: &K::Key) -> SegmentSearch<K> {
         match view.models() {
             Models::Resident(directory) => {
-                directory.before(lo).map_or(SegmentSearch::Nowhere, |(lo, segment)| {
-                    SegmentSearch::Here(LocatedSegment { lo, segment: *segment })
+                directory.before(start).map_or(SegmentSearch::Nowhere, |(start, segment)| {
+                    SegmentSearch::Here(LocatedSegment { start, segment: *segment })
                 })
             }
             Models::Paged(models) => {
-                let number = models.page_of(lo);
+                let number = models.page_of(start);
                 let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
-                if let Some(found) = page.before(lo) {
+                if let Some(found) = page.before(start) {
                     return SegmentSearch::Here(LocatedSegment::of(found));
                 }
                 let Some(number) = number.checked_sub(1) else { return SegmentSearch::Nowhere };
@@ -198,18 +198,18 @@ impl<K: KeySpace> RecentPages<K> {
         }
     }
 
-    /// The segment after the one whose range begins at `lo`.
-    pub(super) fn after(&mut self, view: &TableView<K>, lo: &K::Key) -> SegmentSearch<K> {
+    /// The segment after the one whose range begins at `start`.
+    pub(super) fn after(&mut self, view: &TableView<K>, start: &K::Key) -> SegmentSearch<K> {
         match view.models() {
             Models::Resident(directory) => {
-                directory.range_from(lo).nth(1).map_or(SegmentSearch::Nowhere, |(lo, segment)| {
-                    SegmentSearch::Here(LocatedSegment { lo, segment: *segment })
+                directory.range_from(start).nth(1).map_or(SegmentSearch::Nowhere, |(start, segment)| {
+                    SegmentSearch::Here(LocatedSegment { start, segment: *segment })
                 })
             }
             Models::Paged(models) => {
-                let number = models.page_of(lo);
+                let number = models.page_of(start);
                 let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
-                if let Some(found) = page.after(lo) {
+                if let Some(found) = page.after(start) {
                     return SegmentSearch::Here(LocatedSegment::of(found));
                 }
                 let Some(first) = models.first_after(number) else { return SegmentSearch::Nowhere };

@@ -59,9 +59,9 @@ pub struct Scan<'a, K: KeySpace> {
     /// Least key not yet covered; `None` when the scan has ended.
     from: Option<K::Owned>,
     /// First key after the stretches that were asked for; `None` if they reach the table's end.
-    range_end: Option<K::Owned>,
+    covered_to: Option<K::Owned>,
     /// First key that is not wanted.
-    until: Option<K::Owned>,
+    end: Option<K::Owned>,
     /// Tables of groups, by which stretches are asked for.
     groups: Option<&'a GroupTables>,
     /// The table of groups that was asked for.
@@ -82,8 +82,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         Self {
             collected: Collected::new(view, scratch, limit, false),
             from: (limit > 0).then(|| start.to_owned()),
-            range_end: None,
-            until: None,
+            covered_to: None,
+            end: None,
             groups: None,
             awaited: None,
             by_windows: false,
@@ -95,7 +95,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     #[must_use]
     pub fn until(mut self, end: &K::Key) -> Self {
         self.from = self.from.filter(|from| from.borrow() < end);
-        self.until = Some(end.to_owned());
+        self.end = Some(end.to_owned());
         self
     }
 
@@ -171,7 +171,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         while let Some(place) = segments.next() {
             let cap = place.cap();
             let from = self.collected.scratch.stretches.is_empty().then_some(from);
-            self.range_end = segments.peek().map(|next| &next.lo).or(range_end).cloned();
+            self.covered_to = segments.peek().map(|next| &next.start).or(range_end).cloned();
             let blocks = self.blocks_to_read(&place, from, *budget);
             let CoveredSlots { first, end, before, cover } =
                 blocks.unwrap_or_else(|| self.windows_to_read(&place, from, *budget));
@@ -204,9 +204,9 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// The last slot of the segment that a wanted key can have, where the scan's end lies in its
     /// range or is that of it.
     fn last_wanted(&self, place: &LocatedSegment<K>) -> Option<u32> {
-        let until = self.until.as_ref()?.borrow();
-        match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
-            None | Some(Ordering::Less) => Some(place.window(until, self.collected.view).last),
+        let end = self.end.as_ref()?.borrow();
+        match self.covered_to.as_ref().map(|covered_to| end.cmp(covered_to.borrow())) {
+            None | Some(Ordering::Less) => Some(place.window(end, self.collected.view).last),
             Some(Ordering::Equal) => Some(place.cap().saturating_sub(1)),
             Some(Ordering::Greater) => None,
         }
@@ -237,12 +237,12 @@ impl<'a, K: KeySpace> DirectedScan<'a, K> for Scan<'a, K> {
                 break;
             }
         }
-        let until: Option<&K::Key> = self.until.as_ref().map(Borrow::borrow);
+        let end: Option<&K::Key> = self.end.as_ref().map(Borrow::borrow);
         let is_settled = self.collected.gather(|stretch, key| {
             // Of blocks, those that are covered are found when keys are in order.
             let has_all = stretch.cover != Cover::Windows || stretch.is_to_end();
             key >= from
-                && until.is_none_or(|until| key < until)
+                && end.is_none_or(|end| key < end)
                 && (has_all || stretch.place.window(key, view).last < stretch.end)
         })?;
         if is_settled {
@@ -252,7 +252,7 @@ impl<'a, K: KeySpace> DirectedScan<'a, K> for Scan<'a, K> {
             }
             match self.collected.keep_found(is_whole) {
                 ScanPosition::Ended => self.from = None,
-                ScanPosition::Segments => self.from = self.range_end.take(),
+                ScanPosition::Segments => self.from = self.covered_to.take(),
                 ScanPosition::Key(last) => self.from = K::successor(last),
                 // Blocks without a key that is covered, or a marked group at the first: by windows,
                 // for as long as it takes.

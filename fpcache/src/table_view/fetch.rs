@@ -176,7 +176,7 @@ fn read_pages<K: KeySpace, E: Endpoint>(
             root.decode(page, batch.bytes(landing), &mut descriptors)?;
             for descriptor in descriptors.drain(..) {
                 let segment = Segment::from(&descriptor);
-                directory.push(descriptor.lo, segment).map_err(|e| damaged(e.to_string()))?;
+                directory.push(descriptor.start, segment).map_err(|e| damaged(e.to_string()))?;
             }
         }
         if directory.len() as u64 > record.segments {

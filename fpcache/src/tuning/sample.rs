@@ -110,7 +110,7 @@ impl<K: BuildKeys> KeySample<K> {
 
 fn descriptor<K: BuildKeys>(segment: &CutSegment<K>) -> Descriptor<K> {
     Descriptor {
-        lo: segment.lo.clone(),
+        start: segment.start.clone(),
         tail: segment.tail,
         model: segment.placed.model,
         address: SegmentAddress::from_bits(0),
@@ -139,7 +139,7 @@ fn add<K: BuildKeys>(
 ) {
     let of = |keys: &[&K::Owned]| -> (Vec<u64>, Vec<u64>) {
         let coordinate =
-            |key: &K::Key| K::coordinate(key, K::shared(key, segment.lo.borrow()), segment.tail, encoders);
+            |key: &K::Key| K::coordinate(key, K::shared(key, segment.start.borrow()), segment.tail, encoders);
         keys.iter().map(|key| (coordinate((*key).borrow()), K::hash((*key).borrow()))).unzip()
     };
     let ((xs, hashes), late) = (of(&there), of(&later));

@@ -22,7 +22,7 @@ pub type Records<K> = BTreeMap<<K as KeySpace>::Owned, Vec<u8>>;
 
 /// A segment, and the slots of its keys, which are the next ones.
 pub struct Cut<K: KeySpace> {
-    lo: K::Owned,
+    start: K::Owned,
     tail: K::Tail,
     placed: PlacedSegment,
 }
@@ -46,7 +46,7 @@ impl Cuts for U64Keys {
         for piece in pieces {
             let xs: Vec<u64> = keys[next..next + piece.keys].iter().map(|key| **key).collect();
             for placed in piece.place(&xs, &options) {
-                cuts.push(Cut { lo: *keys[next], tail: (), placed });
+                cuts.push(Cut { start: *keys[next], tail: (), placed });
                 next += cuts.last().map_or(0, |cut| cut.placed.keys);
             }
         }
@@ -65,7 +65,7 @@ impl Cuts for ByteKeys {
         keys.iter().for_each(|key| cutter.push(key).expect("ascending keys"));
         cutter.finish();
         let cut = |s: fpcache_index::strings::StringSegment| Cut {
-            lo: s.lo.into(),
+            start: s.start.into(),
             tail: ByteTail { skip: s.skip, encoder: 0 },
             placed: s.placed,
         };
@@ -125,7 +125,7 @@ impl<K: Cuts> Built<K> {
             at_home += write_segment(&mut image, &of, cut, generation, &parameters, &encoders);
             let bytes = parameters.geometry().segment_bytes(cut.placed.model.cap) as u64;
             descriptors.push(Descriptor::<K> {
-                lo: cut.lo.clone(),
+                start: cut.start.clone(),
                 tail: cut.tail,
                 model: cut.placed.model,
                 address: SegmentAddress::new(0, image.len() as u64 - bytes).expect("a small region"),
@@ -155,12 +155,12 @@ impl<K: Cuts> Built<K> {
     /// Puts a record into a free slot of its window, if there is one. Says whether, and whether its
     /// coordinate is the greatest there is, as that of a key which lacks what its segment skips.
     pub fn insert(&mut self, key: K::Owned, value: Vec<u8>) -> Option<bool> {
-        let after = self.descriptors.partition_point(|d| d.lo <= key);
+        let after = self.descriptors.partition_point(|d| d.start <= key);
         let segment = &self.descriptors[after.saturating_sub(1)];
         let geometry = self.parameters.geometry();
         let x = K::coordinate(
             key.borrow(),
-            K::shared(key.borrow(), segment.lo.borrow()),
+            K::shared(key.borrow(), segment.start.borrow()),
             segment.tail,
             &self.encoders,
         );
@@ -187,7 +187,7 @@ impl<K: Cuts> Built<K> {
 
     /// Where a key's slot lies, and the generation of its segment.
     pub fn slot_of(&self, key: &K::Key) -> (u64, u32) {
-        let after = self.descriptors.partition_point(|d| d.lo.borrow() <= key);
+        let after = self.descriptors.partition_point(|d| d.start.borrow() <= key);
         let segment = &self.descriptors[after.saturating_sub(1)];
         let (geometry, start) = (self.parameters.geometry(), segment.address.offset());
         let holds = |at: &u64| {
@@ -268,7 +268,7 @@ fn write_segment<K: KeySpace>(
     assert_eq!(records.len(), cut.placed.slots.len());
     for (((key, _), stored), slot) in records.iter().zip(&stored).zip(&cut.placed.slots) {
         let key: &K::Key = (*key).borrow();
-        let x = K::coordinate(key, K::shared(key, cut.lo.borrow()), cut.tail, encoders);
+        let x = K::coordinate(key, K::shared(key, cut.start.borrow()), cut.tail, encoders);
         assert!(model.window(x).contains((*slot).into()), "every key lies in its window");
         at_home += u64::from(model.predict(x) == u32::from(*slot));
         let fingerprint = geometry.width.of_hash(K::hash(key));
@@ -298,7 +298,7 @@ fn write_directory<K: KeySpace>(
     };
     while let Some(first) = rest.first() {
         let (page, held) = DirectoryPage::encode(rest, 0);
-        root.push(RootEntry::<K> { lo: first.lo.clone(), page: append(image, &page) });
+        root.push(RootEntry::<K> { start: first.start.clone(), page: append(image, &page) });
         rest = &rest[held..];
     }
     let (root_bytes, encoders_bytes) = (encode_root(&root), K::encode_encoders(encoders));

@@ -119,7 +119,7 @@ impl<K: Firsts> Region<K> {
         let bytes = (bytes + 20 * (value_bytes as usize + 164)).next_multiple_of(4096);
         let memory = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
         let segment = |i: u64| Descriptor::<K> {
-            lo: first(i),
+            start: first(i),
             tail: K::tail(i),
             model: SegmentModel { origin: i * 10 + 5, line: Line::from_bits(1), cap: 20, epsilon: 2 },
             address: SegmentAddress::new(0, 4096).expect("a small offset"),
@@ -132,7 +132,7 @@ impl<K: Firsts> Region<K> {
             let (encoded, held) = DirectoryPage::encode(&descriptors, 0);
             assert_eq!(held, *count, "they fit a page");
             memory.write_bytes(page, &encoded).expect("inside");
-            root.push(RootEntry::<K> { lo: first(next), page });
+            root.push(RootEntry::<K> { start: first(next), page });
             next += *count as u64;
         }
         let root_bytes = encode_root(&root);

@@ -77,11 +77,11 @@ impl<K: Numbered> Node<K> {
         };
         if K::FRONT {
             let front = node.build(u64::MAX, None);
-            node.front = Some(Descriptor { lo: K::Owned::default(), tail: K::Tail::default(), ..front });
+            node.front = Some(Descriptor { start: K::Owned::default(), tail: K::Tail::default(), ..front });
         }
-        for (i, lo) in firsts.iter().enumerate() {
-            let segment = node.build(*lo, firsts.get(i + 1).copied());
-            node.segments.insert(*lo, segment);
+        for (i, start) in firsts.iter().enumerate() {
+            let segment = node.build(*start, firsts.get(i + 1).copied());
+            node.segments.insert(*start, segment);
         }
         node.checkpoint();
         node
@@ -145,21 +145,21 @@ impl<K: Numbered> Node<K> {
         width.of_hash(K::hash(K::key(key).borrow())).to_le_bytes()[..width.bytes()].to_vec()
     }
 
-    /// Writes a segment with what the range from `lo` up to `end` holds: one slot per key, from the
-    /// first key on.
-    pub fn build(&mut self, lo: u64, end: Option<u64>) -> Descriptor<K> {
+    /// Writes a segment with what the range from `start` up to `end` holds: one slot per key, from
+    /// the first key on.
+    pub fn build(&mut self, start: u64, end: Option<u64>) -> Descriptor<K> {
         self.generation += 1;
         let offset = self.take(self.geometry().segment_bytes(CAP));
         let segment = Descriptor {
-            lo: K::key(lo),
-            tail: K::tail(lo),
-            model: K::model(lo, CAP, EPSILON),
+            start: K::key(start),
+            tail: K::tail(start),
+            model: K::model(start, CAP, EPSILON),
             address: SegmentAddress::new(0, offset).expect("a small offset"),
             generation: self.generation,
         };
         let records: Vec<(u64, u64)> = self
             .records
-            .range(lo..)
+            .range(start..)
             .take_while(|(key, _)| end.is_none_or(|end| **key < end))
             .map(|(key, value)| (*key, *value))
             .collect();
@@ -184,7 +184,7 @@ impl<K: Numbered> Node<K> {
         for page in all.chunks(if K::FIXED_BYTES.is_some() { 2 } else { 1 }) {
             let at = self.take(K::PAGE_BYTES);
             self.put(at, &DirectoryPage::encode(page, self.head).0);
-            root.push(RootEntry { lo: page[0].lo.clone(), page: at });
+            root.push(RootEntry { start: page[0].start.clone(), page: at });
         }
         let bytes = encode_root(&root);
         let at = self.take(bytes.len());
@@ -259,9 +259,10 @@ impl<K: Numbered> Node<K> {
         records.len() as u64
     }
 
-    /// Replaces the segments from the one that begins at `lo` up to the one that ends before `end`
-    /// by segments that begin at these keys, `lo` the first of them. Returns the old ones, frozen.
-    pub fn replace(&mut self, lo: u64, end: Option<u64>, firsts: &[u64]) -> Vec<Descriptor<K>> {
+    /// Replaces the segments from the one that begins at `start` up to the one that ends before
+    /// `end` by segments that begin at these keys, `start` the first of them. Returns the old ones,
+    /// frozen.
+    pub fn replace(&mut self, start: u64, end: Option<u64>, firsts: &[u64]) -> Vec<Descriptor<K>> {
         let new: Vec<(u64, Descriptor<K>)> = firsts
             .iter()
             .enumerate()
@@ -270,7 +271,7 @@ impl<K: Numbered> Node<K> {
         let with = new.iter().map(|(_, segment)| segment.clone()).collect();
         let records = self.log_change(&SegmentReplacement { with, end: end.map(K::key) });
         self.set_head(self.head + records);
-        let old: Vec<u64> = self.segments.range(lo..).map(|(first, _)| *first).collect();
+        let old: Vec<u64> = self.segments.range(start..).map(|(first, _)| *first).collect();
         let old = old.into_iter().filter(|first| end.is_none_or(|end| *first < end));
         let old: Vec<Descriptor<K>> = old.filter_map(|first| self.segments.remove(&first)).collect();
         self.segments.extend(new);
@@ -287,15 +288,15 @@ impl<K: Numbered> Node<K> {
         }
     }
 
-    /// Where the range of the segment that begins at `lo` ends; `None` for the last.
-    pub fn end_after(&self, lo: u64) -> Option<u64> {
-        self.segments.range(lo + 1..).next().map(|(next, _)| *next)
+    /// Where the range of the segment that begins at `start` ends; `None` for the last.
+    pub fn end_after(&self, start: u64) -> Option<u64> {
+        self.segments.range(start + 1..).next().map(|(next, _)| *next)
     }
 
     /// The coordinate of a key of a segment's range.
     pub fn coordinate(segment: &Descriptor<K>, key: u64) -> u64 {
         let key = K::key(key);
-        let shared = K::shared(key.borrow(), segment.lo.borrow());
+        let shared = K::shared(key.borrow(), segment.start.borrow());
         K::coordinate(key.borrow(), shared, segment.tail, &K::Encoders::default())
     }
 }

@@ -65,7 +65,7 @@ fn node_with_log<K: Numbered>(log: u64) -> Node<K> {
 
 fn entries<K: Numbered>(view: &TableView<K>) -> Vec<(K::Owned, u64, u32)> {
     let directory = view.models().resident().unwrap();
-    directory.iter().map(|(lo, s)| (lo, s.address().offset(), s.generation())).collect()
+    directory.iter().map(|(start, s)| (start, s.address().offset(), s.generation())).collect()
 }
 
 fn open<K: Numbered>(node: &Node<K>) -> TableView<K> {
@@ -134,7 +134,7 @@ fn a_snapshot_that_is_refreshed_is_the_one_that_is_opened<K: Numbered>() {
     node.replace(0, Some(15), &[0]);
     let third = newer(second.refresh(&mut node.endpoint()));
     assert_eq!(entries(&third), entries(&open(&node)));
-    let firsts: Vec<K::Owned> = third.models().resident().unwrap().iter().map(|(lo, _)| lo).collect();
+    let firsts: Vec<K::Owned> = third.models().resident().unwrap().iter().map(|(start, _)| start).collect();
     let front = K::FRONT.then(K::Owned::default);
     assert_eq!(firsts, front.into_iter().chain([0, 15, 20, 30, 40].map(K::key)).collect::<Vec<_>>());
     // Of a newer checkpoint, without any change after it.
@@ -311,9 +311,9 @@ fn a_scan_that_meets_a_change_goes_on_where_it_was<K: Numbered>() {
                     rounds += 1;
                     if rounds == 2 && refreshes < 5 {
                         // Segments ahead are merged and cut otherwise.
-                        let lo = 100 * (refreshes + 1);
-                        node.replace(lo, node.end_after(lo + 10), &[lo, lo + 7, lo + 14]);
-                        node.replace(lo + 50, node.end_after(lo + 50), &[lo + 50]);
+                        let start = 100 * (refreshes + 1);
+                        node.replace(start, node.end_after(start + 10), &[start, start + 7, start + 14]);
+                        node.replace(start + 50, node.end_after(start + 50), &[start + 50]);
                     }
                     endpoint.run(scan.batch()).unwrap();
                 }

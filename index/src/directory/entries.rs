@@ -42,12 +42,12 @@ impl<K: DirectoryKey + ?Sized, T: Clone> TreeNode<K, T> for LeafOf<K, T> {
 
     fn splice(
         &mut self,
-        lo: Option<&K>,
-        hi: Option<&K>,
+        start: Option<&K>,
+        end: Option<&K>,
         with: &[(K::Owned, T)],
         removed: &mut usize,
     ) -> Vec<Self> {
-        let (count, leaves) = K::splice(self, lo, hi, with);
+        let (count, leaves) = K::splice(self, start, end, with);
         *removed += count;
         leaves
     }

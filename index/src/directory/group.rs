@@ -58,17 +58,18 @@ impl<K: DirectoryKey + ?Sized, T: Clone> TreeNode<K, T> for Arc<LeafGroup<K, T>>
 
     fn splice(
         &mut self,
-        lo: Option<&K>,
-        hi: Option<&K>,
+        start: Option<&K>,
+        end: Option<&K>,
         with: &[(K::Owned, T)],
         removed: &mut usize,
     ) -> Vec<Self> {
         let LeafGroup { separators, leaves } = Self::make_mut(self);
-        let end = leaves.len().saturating_sub(1);
-        let first = lo.map_or(0, |lo| positions::position(separators, lo)).min(end);
-        let last =
-            hi.map_or(end, |hi| positions::position_below(separators, leaves.len(), hi)).clamp(first, end);
-        let new = change(leaves, [first, last], (lo, hi), with, removed);
+        let last_leaf = leaves.len().saturating_sub(1);
+        let first = start.map_or(0, |start| positions::position(separators, start)).min(last_leaf);
+        let last = end
+            .map_or(last_leaf, |end| positions::position_below(separators, leaves.len(), end))
+            .clamp(first, last_leaf);
+        let new = change(leaves, [first, last], (start, end), with, removed);
         if first == last && new.is_empty() && !TreeNode::<K, T>::is_small(&leaves[first]) {
             if let Some(separator) = entries::separator::<K, T>(&leaves[first], 0)
                 && K::separator(separators, first) != separator

@@ -86,12 +86,12 @@ pub trait SeparatorKind: ToOwned {
     /// The fewest leaves, of nearly equal size, that hold `entries` with at most `most` each.
     fn leaves<T: Clone>(entries: Vec<(Self::Owned, T)>, most: usize) -> Vec<Leaf<Self::Text, T>>;
 
-    /// Replaces the entries in `[lo, hi)` by `with` and returns their number. The leaf may be left
-    /// empty or small; leaves for what no longer fits are returned, to stand right of it.
+    /// Replaces the entries in `[start, end)` by `with` and returns their number. The leaf may be
+    /// left empty or small; leaves for what no longer fits are returned, to stand right of it.
     fn splice<T: Clone>(
         leaf: &mut Leaf<Self::Text, T>,
-        lo: Option<&Self>,
-        hi: Option<&Self>,
+        start: Option<&Self>,
+        end: Option<&Self>,
         with: &[(Self::Owned, T)],
     ) -> (usize, Vec<Leaf<Self::Text, T>>);
 

@@ -84,18 +84,18 @@ pub struct Directory<K: DirectoryKey + ?Sized, T> {
 /// Where a key belongs: what [`Directory::locate`] finds.
 #[derive(Debug)]
 pub struct Located<'a, K: DirectoryKey + ?Sized, T> {
-    /// Separator of the entry: the low end of its range, which belongs to it.
-    pub lo: K::Owned,
-    /// The next separator: the exclusive high end of the range. `None` for the last entry, whose
+    /// Separator of the entry: the start of its range, which belongs to it.
+    pub start: K::Owned,
+    /// The next separator: the exclusive end of the range. `None` for the last entry, whose
     /// range has no end.
-    pub hi: Option<K::Owned>,
+    pub end: Option<K::Owned>,
     /// The entry.
     pub entry: &'a T,
 }
 
 impl<K: DirectoryKey + ?Sized, T> Clone for Located<'_, K, T> {
     fn clone(&self) -> Self {
-        Self { lo: self.lo.clone(), hi: self.hi.clone(), entry: self.entry }
+        Self { start: self.start.clone(), end: self.end.clone(), entry: self.entry }
     }
 }
 
@@ -134,34 +134,35 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Directory<K, T> {
         Ok(Self { len: entries.len(), top: Top::from_entries(entries) })
     }
 
-    /// Replaces the entries whose separators lie in `[lo, hi)` (`None`: no end) by `with`, whose
-    /// separators must ascend strictly and lie there too. Returns how many entries were removed.
+    /// Replaces the entries whose separators lie in `[start, end)` (`None`: no end) by `with`,
+    /// whose separators must ascend strictly and lie there too. Returns how many entries were
+    /// removed.
     ///
     /// Keys of the range below `with`'s first separator fall to the entry before, so a caller that
-    /// replaces segments starts `with` at `lo`. O(page + |with| + removed) amortised, and the same
-    /// number of references again where they are shared with a clone; one that makes a group come
-    /// or go costs O(groups) besides.
+    /// replaces segments starts `with` at `start`. O(page + |with| + removed) amortised, and the
+    /// same number of references again where they are shared with a clone; one that makes a group
+    /// come or go costs O(groups) besides.
     ///
     /// # Errors
     /// [`DirectoryError`]; nothing has changed then.
     pub fn replace(
         &mut self,
-        lo: &K,
-        hi: Option<&K>,
+        start: &K,
+        end: Option<&K>,
         with: &[(K::Owned, T)],
     ) -> Result<usize, DirectoryError> {
-        if hi.is_some_and(|hi| hi <= lo) {
+        if end.is_some_and(|end| end <= start) {
             return Err(DirectoryError::EmptyRange);
         }
         check_ascending::<K, T>(with)?;
         let outside = |(separator, _): &(K::Owned, T)| {
             let separator: &K = separator.borrow();
-            separator < lo || hi.is_some_and(|hi| separator >= hi)
+            separator < start || end.is_some_and(|end| separator >= end)
         };
         if let Some(position) = with.iter().position(outside) {
             return Err(DirectoryError::OutsideRange { position });
         }
-        let removed = self.top.replace(lo, hi, with);
+        let removed = self.top.replace(start, end, with);
         self.len = self.len + with.len() - removed;
         Ok(removed)
     }
@@ -199,8 +200,8 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     #[inline]
     pub fn locate(&self, key: &K) -> Option<Located<'_, K, T>> {
         let (leaf, at, _) = self.top.find(key)?;
-        let (lo, entry) = (separator::<K, T>(leaf, at)?, leaf.entry(at)?);
-        Some(Located { lo, hi: separator::<K, T>(leaf, at + 1).or_else(|| self.after_leaf(key)), entry })
+        let (start, entry) = (separator::<K, T>(leaf, at)?, leaf.entry(at)?);
+        Some(Located { start, end: separator::<K, T>(leaf, at + 1).or_else(|| self.after_leaf(key)), entry })
     }
 
     /// The separator after the leaf whose range holds `key`. Few searches need it, so that they do

@@ -13,13 +13,13 @@ pub(super) trait TreeNode<K: ToOwned + ?Sized, T>: Clone {
     /// Entries below.
     fn count_entries(&self) -> usize;
 
-    /// Replaces the entries in `[lo, hi)` below (`None`: no end) by `with` and adds their number to
-    /// `removed`. The node may be left empty or small; nodes that no longer fit are returned, to
-    /// stand right of it.
+    /// Replaces the entries in `[start, end)` below (`None`: no end) by `with` and adds their
+    /// number to `removed`. The node may be left empty or small; nodes that no longer fit are
+    /// returned, to stand right of it.
     fn splice(
         &mut self,
-        lo: Option<&K>,
-        hi: Option<&K>,
+        start: Option<&K>,
+        end: Option<&K>,
         with: &[(K::Owned, T)],
         removed: &mut usize,
     ) -> Vec<Self>;
@@ -56,17 +56,17 @@ pub(super) fn chunks<I>(items: Vec<I>, most: usize) -> impl Iterator<Item = Vec<
 pub(super) fn change<K: ToOwned + ?Sized, T, N: TreeNode<K, T>>(
     nodes: &mut [N],
     [first, last]: [usize; 2],
-    (lo, hi): (Option<&K>, Option<&K>),
+    (start, end): (Option<&K>, Option<&K>),
     with: &[(K::Owned, T)],
     removed: &mut usize,
 ) -> Vec<N> {
     if first == last {
-        return nodes[first].splice(lo, hi, with, removed);
+        return nodes[first].splice(start, end, with, removed);
     }
     *removed += nodes[first + 1..last].iter().map(TreeNode::count_entries).sum::<usize>();
     // Nothing is added at the far end, so no node comes of it.
-    nodes[last].splice(None, hi, &[], removed);
-    nodes[first].splice(lo, None, with, removed)
+    nodes[last].splice(None, end, &[], removed);
+    nodes[first].splice(start, None, with, removed)
 }
 
 /// Puts `new` in the place of what lies between `first` and `last`, drops what is empty and joins

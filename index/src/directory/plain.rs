@@ -107,15 +107,15 @@ impl SeparatorKind for u64 {
 
     fn splice<T: Clone>(
         this: &mut Leaf<(), T>,
-        lo: Option<&u64>,
-        hi: Option<&u64>,
+        start: Option<&u64>,
+        end: Option<&u64>,
         with: &[(u64, T)],
     ) -> (usize, Vec<Leaf<(), T>>) {
         let old = &this.entries;
-        let start = lo.map_or(0, |lo| old.partition_point(|(head, _)| head < lo));
-        let end = hi.map_or(old.len(), |hi| old.partition_point(|(head, _)| head < hi)).max(start);
-        let removed = end - start;
-        let new = old[..start].iter().chain(with).chain(&old[end..]).cloned();
+        let first = start.map_or(0, |start| old.partition_point(|(head, _)| head < start));
+        let after = end.map_or(old.len(), |end| old.partition_point(|(head, _)| head < end)).max(first);
+        let removed = after - first;
+        let new = old[..first].iter().chain(with).chain(&old[after..]).cloned();
         if old.len() - removed + with.len() <= LEAF {
             *this = leaf(new.collect());
             return (removed, Vec::new());

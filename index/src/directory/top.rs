@@ -210,27 +210,27 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
 
 impl<K: DirectoryKey + ?Sized, T: Clone> Top<K, T> {
     /// [`super::Directory::replace`]; returns the number removed.
-    pub(super) fn replace(&mut self, lo: &K, hi: Option<&K>, with: &[(K::Owned, T)]) -> usize {
-        let Some(end) = self.groups().checked_sub(1) else {
+    pub(super) fn replace(&mut self, start: &K, end: Option<&K>, with: &[(K::Owned, T)]) -> usize {
+        let Some(last_group) = self.groups().checked_sub(1) else {
             *self = Self::from_entries(with.to_vec());
             return 0;
         };
         let mut removed = 0;
-        let [first, ..] = self.position(lo);
-        let last = hi.map_or(end, |hi| self.position_below(hi)).max(first);
+        let [first, ..] = self.position(start);
+        let last = end.map_or(last_group, |end| self.position_below(end)).max(first);
         if first == last {
             let Some(group) = self.group_mut(first) else { return 0 };
             let began = K::first(&group.separators).to_owned();
-            let new = change(slice::from_mut(group), [0, 0], (Some(lo), hi), with, &mut removed);
+            let new = change(slice::from_mut(group), [0, 0], (Some(start), end), with, &mut removed);
             let stays =
                 new.is_empty() && !group.leaves.is_empty() && K::first(&group.separators) == began.borrow();
-            if !stays || end > 0 && group.is_small() {
+            if !stays || last_group > 0 && group.is_small() {
                 let groups = settle(self.take_groups(), [first, first], new);
                 *self = Self::new(groups);
             }
         } else {
             let mut groups = self.take_groups();
-            let new = change(&mut groups, [first, last], (Some(lo), hi), with, &mut removed);
+            let new = change(&mut groups, [first, last], (Some(start), end), with, &mut removed);
             *self = Self::new(settle(groups, [first, last], new));
         }
         removed

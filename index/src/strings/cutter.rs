@@ -13,8 +13,8 @@ use crate::{Line, OptionsError, Piece, PlacedSegment, SegmentModel, SegmentOptio
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StringSegment {
     /// First string of its range, which ends where the next segment's begins.
-    pub lo: Box<[u8]>,
-    /// Bytes of `lo` that all its keys share and that are not coded.
+    pub start: Box<[u8]>,
+    /// Bytes of `start` that all its keys share and that are not coded.
     pub skip: u16,
     /// The model over coordinates `encoder.code(key, skip)`, and the slots of its keys.
     pub placed: PlacedSegment,
@@ -186,14 +186,14 @@ impl Shaper {
         let lowest = last.is_none() && !front;
         let mut first = 0;
         for placed in run.found.place(&run.xs, &self.options) {
-            let lo = match (first, last) {
+            let start = match (first, last) {
                 (0, _) if lowest => &[],
                 (0, _) => separator(last.unwrap_or_default(), keys.keys[0], run.skip),
                 _ => separator(keys.keys[first - 1], keys.keys[first], run.skip),
             };
             first += placed.keys;
             // No longer than a key.
-            self.segments.push(StringSegment { lo: lo.into(), skip: run.skip as u16, placed });
+            self.segments.push(StringSegment { start: start.into(), skip: run.skip as u16, placed });
         }
         first
     }
@@ -206,7 +206,7 @@ impl StringSegment {
         let epsilon = options.epsilon.min(15) as u16;
         let cap = options.max_slots.min(epsilon + 1);
         let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap, epsilon };
-        Self { lo: Box::default(), skip: 0, placed: PlacedSegment { model, keys: 0, slots: Vec::new() } }
+        Self { start: Box::default(), skip: 0, placed: PlacedSegment { model, keys: 0, slots: Vec::new() } }
     }
 }
 

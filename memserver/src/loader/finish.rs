@@ -43,7 +43,7 @@ impl<K: BuildKeys> Loader<K> {
             let offset = self.allocator.allocate(K::PAGE_BYTES).map_err(|Exhausted| self.full())?;
             finishing.published.push(Extent::new(offset, K::PAGE_BYTES as u64));
             region.write_bytes(offset, &page)?;
-            finishing.root.push(RootEntry { lo: next[0].lo.clone(), page: offset });
+            finishing.root.push(RootEntry { start: next[0].start.clone(), page: offset });
             finishing.next += count;
         }
         self.index(&mut finishing, first);
@@ -56,17 +56,17 @@ impl<K: BuildKeys> Loader<K> {
     /// own directory.
     fn index(&self, finishing: &mut Finishing<K>, first: usize) {
         let written = &self.descriptors[first..finishing.next];
-        let Some(lo) = written.first().map(|d| &d.lo) else { return };
-        let entries: Vec<_> = written.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
+        let Some(start) = written.first().map(|d| &d.start) else { return };
+        let entries: Vec<_> = written.iter().map(|d| (d.start.clone(), Segment::from(d))).collect();
         let bytes = |(_, segment): &(_, Segment<K>)| self.geometry.segment_bytes(segment.model().cap) as u64;
         finishing.segment_bytes += entries.iter().map(bytes).sum::<u64>();
         if K::FIXED_BYTES.is_none() {
-            let before = first.checked_sub(1).map(|before| self.descriptors[before].lo.clone());
-            let new = written.iter().map(|d| d.lo.clone());
+            let before = first.checked_sub(1).map(|before| self.descriptors[before].start.clone());
+            let new = written.iter().map(|d| d.start.clone());
             finishing.separators.replace::<K>(before, std::iter::empty(), new);
         }
         // A load's keys ascend, and so do the first keys of its segments.
-        let placed = finishing.directory.replace(lo.borrow(), None, &entries);
+        let placed = finishing.directory.replace(start.borrow(), None, &entries);
         placed.expect("segments in key order, after the others");
     }
 
@@ -139,7 +139,7 @@ impl<K: BuildKeys> Loader<K> {
                 && kept < finishing.next
             {
                 // Nothing in their place: that cannot be out of order.
-                let _ = finishing.directory.replace(from.lo.borrow(), None, &[]);
+                let _ = finishing.directory.replace(from.start.borrow(), None, &[]);
             }
         }
         self.descriptors.truncate(self.descriptors.len().saturating_sub(SEGMENTS));

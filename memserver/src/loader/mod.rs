@@ -208,9 +208,9 @@ impl<K: BuildKeys> Loader<K> {
         let short = || LoadError::Short { first: chunk.first };
         let mut rest = chunk.records.get(place.at..).ok_or_else(short)?;
         for _ in 0..most.min(place.left) {
-            let ((key, value), behind) = take_record::<K>(&self.geometry.shape, rest).ok_or_else(short)?;
+            let ((key, value), after) = take_record::<K>(&self.geometry.shape, rest).ok_or_else(short)?;
             self.push_sent(region, key.borrow(), &value, FIRST_VERSION)?;
-            rest = behind;
+            rest = after;
             place.left -= 1;
         }
         place.at = chunk.records.len() - rest.len();
@@ -264,13 +264,13 @@ impl<K: BuildKeys> Loader<K> {
         let (mut first, mut bytes) = (0, 0);
         let mut cut = std::mem::take(&mut self.cut).into_iter().peekable();
         while let Some(segment) = cut.next() {
-            let behind = cut.peek().map(|next| K::boundary_id(next.lo.borrow()));
-            if behind.is_none() && !all {
+            let end = cut.peek().map(|next| K::boundary_id(next.start.borrow()));
+            if end.is_none() && !all {
                 self.cut.push(segment);
                 break;
             }
             let keys = segment.placed.keys;
-            bytes += self.write_segment(region, segment, (first, bytes), behind.unwrap_or(u64::MAX))?;
+            bytes += self.write_segment(region, segment, (first, bytes), end.unwrap_or(u64::MAX))?;
             first += keys;
         }
         self.open.drain(..first);
@@ -279,15 +279,15 @@ impl<K: BuildKeys> Loader<K> {
     }
 
     /// Writes a segment of the open records from `first` on, a place among them and among their
-    /// bytes, whose range ends before the key with this mark; returns their bytes.
+    /// bytes, whose range ends before the key with boundary number `end`; returns their bytes.
     fn write_segment(
         &mut self,
         region: &impl NodeMemory,
         cut: CutSegment<K>,
         (first, first_byte): (usize, usize),
-        behind: u64,
+        end: u64,
     ) -> Result<usize, LoadError> {
-        let CutSegment { lo, tail, mut placed } = cut;
+        let CutSegment { start, tail, mut placed } = cut;
         let mut groups = None;
         if let Some(grouping) = self.geometry.groups {
             let xs = self.coordinates(&placed, tail, (first, first_byte));
@@ -310,8 +310,8 @@ impl<K: BuildKeys> Loader<K> {
             generation,
             cap: model.cap,
             epsilon,
-            lo: K::boundary_id(lo.borrow()),
-            end: behind,
+            start: K::boundary_id(start.borrow()),
+            end,
             live,
         };
         self.image.begin(&header, groups.as_ref().map(|groups| &groups.table));
@@ -334,7 +334,7 @@ impl<K: BuildKeys> Loader<K> {
             self.image.mark(&groups.marked);
         }
         region.write_bytes(offset, self.image.bytes())?;
-        self.descriptors.push(Descriptor { lo, tail, model, address, generation });
+        self.descriptors.push(Descriptor { start, tail, model, address, generation });
         self.next_generation = self.next_generation.wrapping_add(1);
         Ok(byte - first_byte)
     }
@@ -365,7 +365,7 @@ impl<K: BuildKeys> Loader<K> {
         const SLOTS: u16 = 16;
         let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: SLOTS, epsilon: SLOTS };
         let placed = PlacedSegment { model, keys: 0, slots: Vec::new() };
-        CutSegment { lo: K::lowest().to_owned(), tail: K::Tail::default(), placed }
+        CutSegment { start: K::lowest().to_owned(), tail: K::Tail::default(), placed }
     }
 
     /// The error for a region without room, with an estimate from what was written so far: its

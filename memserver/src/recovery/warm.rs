@@ -215,7 +215,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
         DirectoryPage::decode(&page, entry.page, record.checkpoint, &mut descriptors)?;
         published.push(Extent::new(entry.page, K::PAGE_BYTES as u64));
     }
-    let pair = |d: &Descriptor<K>| (d.lo.clone(), Segment::from(d));
+    let pair = |d: &Descriptor<K>| (d.start.clone(), Segment::from(d));
     let encoders = encoders::<K, M>(region, &record)?;
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut directory =

@@ -42,14 +42,14 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<Audit, TableError> {
         let mut audit = Audit::default();
         let mut entries = self.segments.directory.iter().peekable();
-        while let Some((lo, segment)) = entries.next() {
-            let behind = entries.peek().map(|(lo, _)| lo.clone());
+        while let Some((start, segment)) = entries.next() {
+            let end = entries.peek().map(|(start, _)| start.clone());
             audit.segments += 1;
             audit.slots += u64::from(segment.model().cap);
             audit.keys += self.segments.audit_segment(
                 superblock,
-                lo.borrow(),
-                behind.as_ref().map(Borrow::borrow),
+                start.borrow(),
+                end.as_ref().map(Borrow::borrow),
                 segment,
             )?;
         }
@@ -109,7 +109,7 @@ impl<K: BuildKeys> Segments<K> {
     /// Whether a segment's header says what the directory does.
     fn check_header<M: NodeMemory>(
         superblock: &SuperblockWriter<K, M>,
-        (lo, end): (&K::Key, Option<&K::Key>),
+        (start, end): (&K::Key, Option<&K::Key>),
         segment: &Segment<K>,
     ) -> Result<(), TableError> {
         let (model, at) = (segment.model(), segment.address().offset());
@@ -117,8 +117,8 @@ impl<K: BuildKeys> Segments<K> {
         superblock.region.read_bytes(at, &mut header)?;
         let header = SegmentHeader::decode(&header, at)?;
         let end = end.map_or(u64::MAX, K::boundary_id);
-        let expected = (segment.generation(), model.cap, model.epsilon, K::boundary_id(lo), end);
-        if (header.generation, header.cap, header.epsilon, header.lo, header.end) != expected {
+        let expected = (segment.generation(), model.cap, model.epsilon, K::boundary_id(start), end);
+        if (header.generation, header.cap, header.epsilon, header.start, header.end) != expected {
             return Err(Corrupt::new("segment header", at, "it contradicts the directory").into());
         }
         Ok(())
@@ -127,12 +127,12 @@ impl<K: BuildKeys> Segments<K> {
     fn audit_segment<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
-        lo: &K::Key,
-        behind: Option<&K::Key>,
+        start: &K::Key,
+        end: Option<&K::Key>,
         segment: &Segment<K>,
     ) -> Result<u64, TableError> {
         let (model, at, geometry) = (segment.model(), segment.address().offset(), self.geometry);
-        Self::check_header(superblock, (lo, behind), segment)?;
+        Self::check_header(superblock, (start, end), segment)?;
         let slots = Slots::of(&*superblock.region, geometry, segment);
         let damaged = |slot: u32, why: &str| TableError::from(slots.damaged(slot, why));
         self.check_groups(superblock, segment)?;
@@ -155,10 +155,10 @@ impl<K: BuildKeys> Segments<K> {
                     if fingerprint != Some(geometry.width.of_hash(K::hash(key))) {
                         return Err(damaged(slot, "its fingerprint is another key's"));
                     }
-                    if key < lo || behind.is_some_and(|behind| key >= behind) {
+                    if key < start || end.is_some_and(|end| key >= end) {
                         return Err(damaged(slot, "its key lies outside the segment's range"));
                     }
-                    let x = segment.coordinate(key, K::shared(key, lo), &self.encoders);
+                    let x = segment.coordinate(key, K::shared(key, start), &self.encoders);
                     if !model.window(x).contains(slot) {
                         return Err(damaged(slot, "it lies outside its key's window"));
                     }

@@ -58,18 +58,18 @@ impl<K: BuildKeys> MergeRun<K> {
         Self { segments: Vec::new(), keys: 0, slots: 0, most_slots }
     }
 
-    fn add(&mut self, lo: K::Owned, segment: Segment<K>, live: usize) {
+    fn add(&mut self, start: K::Owned, segment: Segment<K>, live: usize) {
         self.keys += live;
         self.slots += usize::from(segment.model().cap);
-        self.segments.push((lo, segment, live));
+        self.segments.push((start, segment, live));
     }
 
     /// Leaves those out from one on, and says where that begins.
     fn cut_at(&mut self, at: usize) -> Option<K::Owned> {
-        let lo = self.segments.drain(at..).next().map(|(lo, ..)| lo);
+        let start = self.segments.drain(at..).next().map(|(start, ..)| start);
         self.keys = self.segments.iter().map(|(_, _, live)| live).sum();
         self.slots = self.segments.iter().map(|(_, segment, _)| usize::from(segment.model().cap)).sum();
-        lo
+        start
     }
 
     fn has_room_for(&self, segment: &Segment<K>, live: usize) -> bool {
@@ -147,36 +147,36 @@ impl<K: BuildKeys> Table<K> {
             .directory
             .range_from(from)
             .take(LOOKED_AT)
-            .map(|(lo, segment)| (lo, *segment))
+            .map(|(start, segment)| (start, *segment))
             .collect();
-        let behind = entries.last().and_then(|(lo, _)| self.segments.directory.locate(lo.borrow())?.hi);
+        let end = entries.last().and_then(|(start, _)| self.segments.directory.locate(start.borrow())?.end);
         let geometry = self.segments.geometry;
         let most_looked_at = if geometry.stores_fingerprints { LOOKED_AT_SLOTS } else { LOOKED_AT_WORDS };
         let mut run = MergeRun::new(geometry.slot_bytes);
         let mut looked_at = 0;
-        for (lo, segment) in entries {
+        for (start, segment) in entries {
             if looked_at > most_looked_at && run.segments.is_empty() {
-                return Ok((run, Some(lo)));
+                return Ok((run, Some(start)));
             }
             looked_at += usize::from(segment.model().cap);
             let live = self.segments.live(superblock, &segment)?;
             let joins = self.begins_run(superblock, &segment, live, pass)?
                 || !run.segments.is_empty() && self.joins_run(&run, &segment, live, pass);
             if joins && (run.segments.is_empty() || run.has_room_for(&segment, live)) {
-                run.add(lo, segment, live);
+                run.add(start, segment, live);
             } else if self.is_worth_it(&run, pass) {
-                return Ok((run, Some(lo)));
+                return Ok((run, Some(start)));
             } else {
                 run = MergeRun::new(geometry.slot_bytes);
                 if joins {
-                    run.add(lo, segment, live);
+                    run.add(start, segment, live);
                 }
             }
         }
         if !self.is_worth_it(&run, pass) {
             run.segments.clear();
         }
-        Ok((run, behind))
+        Ok((run, end))
     }
 
     /// Whether a segment alone is worth it, or small enough to be worth it with a neighbour; and
@@ -228,22 +228,22 @@ impl<K: BuildKeys> Table<K> {
         pass: usize,
         next: &mut Option<K::Owned>,
     ) -> Result<(), TableError> {
-        let mut behind = next.clone();
+        let mut end = next.clone();
         while let Err((at, error)) = self.gather_run(superblock, &run) {
             let TableError::Damaged(_) = error else { return Err(error) };
             self.pass_by(error);
             if let Some((after, ..)) = run.segments.get(at + 1) {
                 *next = Some(after.clone());
             }
-            behind = run.cut_at(at);
+            end = run.cut_at(at);
             if !self.is_worth_it(&run, pass) {
                 return Ok(());
             }
         }
-        let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
+        let Some((start, ..)) = run.segments.first() else { return Ok(()) };
         let old = ReplacedRun {
-            lo: lo.clone(),
-            behind,
+            start: start.clone(),
+            end,
             segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
         };
         self.replace(superblock, &old, FillGoal::Compact)
@@ -257,9 +257,9 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<(), (usize, TableError)> {
         self.rebuilder.gathering.clear();
         // Also those without a record by their fingerprints, which may be what is damaged.
-        for (at, (lo, segment, _)) in run.segments.iter().enumerate() {
+        for (at, (start, segment, _)) in run.segments.iter().enumerate() {
             let gathering = &mut self.rebuilder.gathering;
-            let gathered = gathering.add_segment(superblock, &self.segments, lo.borrow(), segment);
+            let gathered = gathering.add_segment(superblock, &self.segments, start.borrow(), segment);
             gathered.map_err(|error| (at, error))?;
         }
         Ok(())
@@ -315,11 +315,11 @@ mod tests {
     #[test]
     fn what_a_run_frees_is_what_its_segments_do_that_are_left() {
         let mut run = MergeRun::<U64Keys>::new(24);
-        for (lo, live) in [(0, 60), (100, 0), (200, 10)] {
-            let model = SegmentModel { origin: lo, line: Line::from_bits(1), cap: 64, epsilon: 4 };
+        for (start, live) in [(0, 60), (100, 0), (200, 10)] {
+            let model = SegmentModel { origin: start, line: Line::from_bits(1), cap: 64, epsilon: 4 };
             let address = SegmentAddress::from_bits(0);
-            let descriptor = Descriptor::<U64Keys> { lo, tail: (), model, address, generation: 1 };
-            run.add(lo, Segment::from(&descriptor), live);
+            let descriptor = Descriptor::<U64Keys> { start, tail: (), model, address, generation: 1 };
+            run.add(start, Segment::from(&descriptor), live);
         }
         assert_eq!((run.keys, run.slots), (70, 192));
         assert_eq!(run.cut_at(1), Some(100));

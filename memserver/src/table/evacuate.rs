@@ -93,14 +93,14 @@ impl<K: BuildKeys> Table<K> {
         let Some(window) = self.room.space.emptied().cloned() else { return Ok(None) };
         let has_values = self.segments.geometry.shape.value_bytes.is_none() && self.values.counted.values > 0;
         let mut slots = 0;
-        let mut entries = self.segments.directory.range_from(from).map(|(lo, segment)| (lo, *segment));
+        let mut entries = self.segments.directory.range_from(from).map(|(start, segment)| (start, *segment));
         let mut found = None;
         for _ in 0..LOOKED_AT {
-            let Some((lo, segment)) = entries.next() else { return Ok(None) };
+            let Some((start, segment)) = entries.next() else { return Ok(None) };
             let len = self.segments.geometry.segment_bytes(segment.model().cap) as u64;
             let lies_there = Extent::new(segment.address().offset(), len).meets(&window);
             if lies_there || has_values && self.segments.has_values_in(superblock, &segment, &window)? {
-                found = Some((lo, segment));
+                found = Some((start, segment));
                 break;
             }
             slots += usize::from(segment.model().cap);
@@ -108,33 +108,33 @@ impl<K: BuildKeys> Table<K> {
                 break;
             }
         }
-        let behind = entries.next().map(|(lo, _)| lo);
+        let end = entries.next().map(|(start, _)| start);
         drop(entries);
-        let Some((lo, segment)) = found else { return Ok(behind) };
+        let Some((start, segment)) = found else { return Ok(end) };
         self.rebuilder.gathering.clear();
-        match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), &segment) {
+        match self.rebuilder.gathering.add_segment(superblock, &self.segments, start.borrow(), &segment) {
             Err(error) if error.spares_others() => {
                 if let TableError::Damaged(_) = error {
-                    self.room.emptying.immovables.note_segment(lo);
+                    self.room.emptying.immovables.note_segment(start);
                     self.pass_by(error);
                 }
-                return Ok(behind);
+                return Ok(end);
             }
             gathered => gathered?,
         }
         let (moved, left) = self.move_values(superblock, &window)?;
-        let old = ReplacedRun { lo: lo.clone(), behind: behind.clone(), segments: vec![segment] };
+        let old = ReplacedRun { start: start.clone(), end: end.clone(), segments: vec![segment] };
         match self.replace(superblock, &old, FillGoal::Compact) {
             Ok(()) => {
                 *replaced += 1;
                 // No slot refers to them any more, and readers that still do find a checksum
                 // mismatch.
                 moved.iter().for_each(|(old, _)| self.room.space.put(*old));
-                Ok(if left && !moved.is_empty() { Some(lo) } else { behind })
+                Ok(if left && !moved.is_empty() { Some(start) } else { end })
             }
             Err(error) => {
                 moved.iter().for_each(|(_, new)| self.room.space.put(*new));
-                if error.spares_others() { Ok(behind) } else { Err(error) }
+                if error.spares_others() { Ok(end) } else { Err(error) }
             }
         }
     }

@@ -125,10 +125,10 @@ impl<K: BuildKeys> Table<K> {
         superblock: &SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
         let (mut keys, mut table) = (0, Vec::new());
-        for (lo, segment) in &self.segments.directory {
+        for (start, segment) in &self.segments.directory {
             let slots = Slots::of(&*superblock.region, self.segments.geometry, segment);
             if !slots.has_whole_table(&mut table)? {
-                self.rebuilder.note_due(lo.borrow());
+                self.rebuilder.note_due(start.borrow());
             }
             keys += self.segments.count(superblock, segment)?;
         }

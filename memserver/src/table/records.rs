@@ -26,9 +26,9 @@ const LENGTH_BYTES: usize = 4;
 /// The records in what [`Table::take_records`] gave.
 pub(crate) fn each_record(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
-        let (len, rest) = records.split_first_chunk::<LENGTH_BYTES>()?;
-        let (record, behind) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        records = behind;
+        let (len, bytes) = records.split_first_chunk::<LENGTH_BYTES>()?;
+        let (record, rest) = bytes.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        records = rest;
         Some(record)
     })
 }
@@ -73,7 +73,7 @@ impl<K: BuildKeys> Table<K> {
         slots.read_all(&mut bytes)?;
         let mut live = Vec::new();
         // A segment takes several steps where its values are long.
-        let is_first = taking.next.borrow() <= located.lo.borrow();
+        let is_first = taking.next.borrow() <= located.start.borrow();
         for record in slots.whole_records::<K>(&bytes) {
             let slot = record.as_ref().map_or_else(|damaged| damaged.slot, |record| record.slot);
             if written.is_some_and(|written| written.contains(slot as usize)) {
@@ -115,9 +115,9 @@ impl<K: BuildKeys> Table<K> {
                 appended => appended?,
             }
         }
-        if let Some(hi) = located.hi {
+        if let Some(end) = located.end {
             taking.written.remove(&at);
-            taking.next = hi;
+            taking.next = end;
             self.taking = Some(taking);
         }
         Ok(())

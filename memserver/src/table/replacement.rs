@@ -94,7 +94,7 @@ impl<K: BuildKeys> Table<K> {
         });
         let change = SegmentReplacement {
             with: new.iter().map(|segment| segment.descriptor.clone()).collect(),
-            end: old.behind.clone(),
+            end: old.end.clone(),
         };
         let records = change.records(superblock.current().log_head);
         superblock.begin_change(superblock.current().log_head + records.len() as u64, replaced)?;
@@ -134,9 +134,14 @@ impl<K: BuildKeys> Table<K> {
     /// Updates the count of what separators take, before the change is in the directory.
     fn note_separators(&mut self, change: &SegmentReplacement<K>, replaced: usize) {
         let Some(first) = change.with.first() else { return };
-        let before = self.segments.directory.before(first.lo.borrow()).map(|(lo, _)| lo);
-        let old = self.segments.directory.range_from(first.lo.borrow()).take(replaced + 1).map(|(lo, _)| lo);
-        let new = change.with.iter().map(|d| d.lo.clone()).chain(change.end.clone());
+        let before = self.segments.directory.before(first.start.borrow()).map(|(start, _)| start);
+        let old = self
+            .segments
+            .directory
+            .range_from(first.start.borrow())
+            .take(replaced + 1)
+            .map(|(start, _)| start);
+        let new = change.with.iter().map(|d| d.start.clone()).chain(change.end.clone());
         self.room.publication.separators.replace::<K>(before, old, new);
     }
 }

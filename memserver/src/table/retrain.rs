@@ -127,12 +127,12 @@ impl<K: BuildKeys> Table<K> {
     fn gather_outdated<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
-        los: &[K::Owned],
+        starts: &[K::Owned],
         segments: &[Segment<K>],
     ) -> Result<Option<usize>, TableError> {
         self.rebuilder.gathering.clear();
-        for (at, (lo, segment)) in los.iter().zip(segments).enumerate() {
-            match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment) {
+        for (at, (start, segment)) in starts.iter().zip(segments).enumerate() {
+            match self.rebuilder.gathering.add_segment(superblock, &self.segments, start.borrow(), segment) {
                 Err(error) if error.spares_others() => {
                     self.pass_by(error);
                     return Ok(Some(at));
@@ -150,47 +150,51 @@ impl<K: BuildKeys> Table<K> {
         from: K::Owned,
     ) -> Result<Option<K::Owned>, TableError> {
         let is_outdated = |tail| K::is_outdated(&self.segments.encoders, tail);
-        let mut entries =
-            self.segments.directory.range_from(from.borrow()).map(|(lo, segment)| (lo, *segment)).peekable();
+        let mut entries = self
+            .segments
+            .directory
+            .range_from(from.borrow())
+            .map(|(start, segment)| (start, *segment))
+            .peekable();
         for _ in 0..LOOKED_AT {
             if entries.next_if(|(_, segment)| !is_outdated(segment.tail())).is_none() {
                 break;
             }
         }
-        let Some((lo, first)) = entries.next() else { return Ok(None) };
+        let Some((start, first)) = entries.next() else { return Ok(None) };
         if !is_outdated(first.tail()) {
-            return Ok(Some(lo));
+            return Ok(Some(start));
         }
-        let (mut segments, mut los) = (vec![first], vec![lo.clone()]);
+        let (mut segments, mut starts) = (vec![first], vec![start.clone()]);
         let mut slots = usize::from(first.model().cap);
         let most_slots = CONVERTED_SLOTS.min(MOST_GATHERED_BYTES / self.segments.geometry.slot_bytes.max(1));
         while slots < most_slots
             && segments.len() < self.rebuilder.retraining.at_once
-            && let Some((lo, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
+            && let Some((start, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
         {
             slots += usize::from(segment.model().cap);
             segments.push(segment);
-            los.push(lo);
+            starts.push(start);
         }
-        let behind = entries.next().map(|(lo, _)| lo);
+        let end = entries.next().map(|(start, _)| start);
         drop(entries);
-        let (behind, next) = match self.gather_outdated(superblock, &los, &segments)? {
-            None => (behind.clone(), behind),
-            Some(0) => return Ok(los.get(1).cloned().or(behind)),
+        let (end, next) = match self.gather_outdated(superblock, &starts, &segments)? {
+            None => (end.clone(), end),
+            Some(0) => return Ok(starts.get(1).cloned().or(end)),
             // Those before the one with a damaged record are replaced without it.
             Some(at) => {
                 segments.truncate(at);
-                self.gather_outdated(superblock, &los[..at], &segments)?;
-                (los.get(at).cloned(), los.get(at + 1).cloned().or(behind))
+                self.gather_outdated(superblock, &starts[..at], &segments)?;
+                (starts.get(at).cloned(), starts.get(at + 1).cloned().or(end))
             }
         };
-        let old = ReplacedRun { lo, behind, segments };
+        let old = ReplacedRun { start, end, segments };
         match self.replace(superblock, &old, FillGoal::ForWrites) {
             Ok(()) => Ok(next),
             // Replacing this many does not fit the change log or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
                 self.rebuilder.retraining.at_once = old.segments.len() / 2;
-                Ok(Some(old.lo))
+                Ok(Some(old.start))
             }
             // The table keeps what it has.
             Err(TableError::NoRoom { .. }) => Ok(None),

@@ -131,11 +131,11 @@ impl<K: BuildKeys> Values<K> {
                     recounting.counted.add(&extent);
                 }
             }
-            let Some(hi) = located.hi else {
+            let Some(end) = located.end else {
                 self.counted = recounting.counted;
                 return Ok(true);
             };
-            recounting.next = hi;
+            recounting.next = end;
         }
         self.recounting = Some(recounting);
         Ok(true)

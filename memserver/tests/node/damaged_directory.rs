@@ -201,7 +201,7 @@ fn every_damaged_byte_of_a_page_is_noticed_when_the_page_is_fetched<T: TestKeys>
     let f = fixture::<T>();
     let (record, root) = root_of(&f);
     let last = root.last().unwrap();
-    let (used, first) = (used(&f, last.page), T::number_at_or_above(last.lo.borrow()));
+    let (used, first) = (used(&f, last.page), T::number_at_or_above(last.start.borrow()));
     let reader = || Reader::<T>::new(f.endpoint(), open_paged(&f, record.pages).unwrap(), WAYS[0]);
     for at in (last.page..last.page + T::Space::PAGE_BYTES as u64).step_by(step::<T>()) {
         let mut reader = reader();
@@ -233,7 +233,7 @@ fn a_fetched_page_in_the_place_of_another_is_noticed<T: TestKeys>() {
     for (place, other) in [(0, 1), (1, 0)] {
         let mut reader = Reader::<T>::new(f.endpoint(), open_paged(&f, record.pages).unwrap(), WAYS[0]);
         let page = f.bytes(root[other].page, T::Space::PAGE_BYTES);
-        let first = T::number_at_or_above(root[place].lo.borrow());
+        let first = T::number_at_or_above(root[place].start.borrow());
         f.with(root[place].page, &page, || {
             let error = reader.scan(first, 1).expect_err("other keys");
             assert!(matches!(&error, ReadError::Corrupt(d) if d.offset == root[place].page), "{error}");
@@ -251,7 +251,7 @@ fn a_root_that_cannot_be_is_refused_however_pages_are_fetched<T: TestKeys>() {
     let region_bytes = f.bytes(24, 8).try_into().map(u64::from_le_bytes).unwrap();
     let damages: [Damage<T>; 4] = [
         |root, _| root.swap(0, 1),
-        |root, _| root[1].lo = root[0].lo.clone(),
+        |root, _| root[1].start = root[0].start.clone(),
         |root, _| root[1].page += 4,
         |root, region_bytes| root[1].page = region_bytes - T::Space::PAGE_BYTES as u64 + 8,
     ];
@@ -295,18 +295,18 @@ fn descriptors<T: TestKeys>() -> impl Strategy<Value = Vec<Descriptor<T::Space>>
             SegmentModel { origin, line: Line::from_bits(line), cap, epsilon }
         });
     let one = (key, any::<u32>(), model, offset, any::<u32>()).prop_map(
-        |(lo, tail, model, address, generation)| {
+        |(start, tail, model, address, generation)| {
             let address = SegmentAddress::from_bits(address);
             // A page says no longer skip than a separator has bytes.
-            let tail = T::tail_of(tail, lo.borrow());
-            Descriptor { lo, tail, model, address, generation }
+            let tail = T::tail_of(tail, start.borrow());
+            Descriptor { start, tail, model, address, generation }
         },
     );
     (prop::collection::vec(one, 1..6), any::<bool>(), 1..200u16).prop_map(
         |(mut all, sort, cap): (Vec<Descriptor<T::Space>>, bool, u16)| {
             if sort {
                 // Likelier to be taken: in order, and small enough to lie inside the region.
-                all.sort_by(|a, b| a.lo.cmp(&b.lo));
+                all.sort_by(|a, b| a.start.cmp(&b.start));
                 all.iter_mut().for_each(|d| d.model.cap = d.model.cap % cap + 1);
             }
             all
@@ -329,7 +329,7 @@ fn lie_with<T: TestKeys>(all: &[Descriptor<T::Space>], garbage: &[u8], at: usize
     let (bytes, held) = DirectoryPage::encode(all, 0);
     assert_eq!(held, all.len());
     f.put(page, &bytes);
-    let entries = encode_root::<T::Space>(&[RootEntry { lo: all[0].lo.clone(), page }]);
+    let entries = encode_root::<T::Space>(&[RootEntry { start: all[0].start.clone(), page }]);
     f.put(root, &entries);
     f.put(4096 + at as u64 * 7, garbage);
     let (root_checksum, root_bytes) = (xxh3_64(&entries), entries.len() as u64);
@@ -340,7 +340,7 @@ fn lie_with<T: TestKeys>(all: &[Descriptor<T::Space>], garbage: &[u8], at: usize
         }
         for way in WAYS {
             let mut reader = f.reader(way);
-            let theirs = all.iter().map(|d| T::number_at_or_above(d.lo.borrow()));
+            let theirs = all.iter().map(|d| T::number_at_or_above(d.start.borrow()));
             for key in f.keys.iter().copied().chain([0, 1, u64::MAX]).chain(theirs) {
                 if let Ok(Some(answer)) = reader.get(key) {
                     assert_eq!(answer, (1, f.value(key, 1)));
@@ -369,10 +369,10 @@ fn lie_on_demand<T: TestKeys>(pages: &[Vec<Descriptor<T::Space>>], honest: bool,
     let mut entries: Vec<RootEntry<T::Space>> = Vec::new();
     for (i, all) in pages.iter().enumerate() {
         f.put(at(i), &DirectoryPage::encode(all, 0).0);
-        entries.push(RootEntry { lo: all[0].lo.clone(), page: at(i) });
+        entries.push(RootEntry { start: all[0].start.clone(), page: at(i) });
     }
     if honest {
-        entries.sort_by(|a, b| a.lo.cmp(&b.lo));
+        entries.sort_by(|a, b| a.start.cmp(&b.start));
     }
     let (root, bytes) = (at(pages.len()), encode_root::<T::Space>(&entries));
     f.put(root, &bytes);

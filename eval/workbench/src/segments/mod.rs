@@ -258,8 +258,8 @@ impl<F: Filter> Segmented<F> {
         let directory = &mut self.nodes[compute].directory;
         let Some(located) = directory.locate(&key) else { return };
         if located.entry.at == old {
-            let (lo, hi) = (located.lo, located.hi);
-            let replaced = directory.replace(&lo, hi.as_ref(), &from_descriptors(descriptors));
+            let (start, end) = (located.start, located.end);
+            let replaced = directory.replace(&start, end.as_ref(), &from_descriptors(descriptors));
             debug_assert_eq!(replaced, Ok(1), "successors have the range of what they succeed");
         }
     }

@@ -18,23 +18,25 @@ impl<F: Filter> Segmented<F> {
         let missing = (scan.wanted - scan.records.len()) as f64;
         let mut budget = (missing / self.options.fill).ceil() as u32;
         scan.stretches.clear();
-        let mut segments =
-            self.nodes[turn.compute].directory.range_from(&scan.from).map(|(lo, segment)| (lo, *segment));
+        let mut segments = self.nodes[turn.compute]
+            .directory
+            .range_from(&scan.from)
+            .map(|(start, segment)| (start, *segment));
         let mut now = segments.next();
-        while let Some((lo, segment)) = now.take().filter(|_| budget > 0) {
+        while let Some((start, segment)) = now.take().filter(|_| budget > 0) {
             let (model, is_first) = (segment.model, scan.stretches.is_empty());
             let first = if is_first { model.window(scan.from).first } else { 0 };
             // The first key covered may lie two half-widths on, and so may the last one wanted.
             let margin = 4 * u32::from(model.epsilon) + 2 + scan.extra;
             let cap = u32::from(model.cap);
-            let end = cap.min(first + budget + margin);
-            let slots = (end - first) as usize;
+            let end_slot = cap.min(first + budget + margin);
+            let slots = (end_slot - first) as usize;
             let landed =
                 turn.trip.read(segment.slot(first), SLOT_WORDS * slots, slots * self.store.slot_bytes);
-            now = segments.next().filter(|_| end == cap);
-            let next = now.map(|(lo, _)| lo);
-            scan.stretches.push(Stretch { lo, next, segment, end, landed });
-            budget = budget.saturating_sub(end - first);
+            now = segments.next().filter(|_| end_slot == cap);
+            let end = now.map(|(start, _)| start);
+            scan.stretches.push(Stretch { start, end, segment, end_slot, landed });
+            budget = budget.saturating_sub(end_slot - first);
         }
         if scan.stretches.is_empty() {
             return Next::Done(Answer::Records(std::mem::take(&mut scan.records)));
@@ -49,7 +51,7 @@ impl<F: Filter> Segmented<F> {
         for stretch in std::mem::take(&mut task.scan.stretches) {
             let slots = landed.words(stretch.landed);
             if let Some(successors) = Successors::in_slots(slots) {
-                task.scan.from = task.scan.from.max(stretch.lo);
+                task.scan.from = task.scan.from.max(stretch.start);
                 return ask_successors(task, stretch.segment.at, successors, turn);
             }
             if !task.scan.take(&stretch, slots.as_chunks().0) {

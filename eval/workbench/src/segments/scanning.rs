@@ -19,12 +19,12 @@ pub(super) struct Scanning {
 /// Slots of a segment that were asked for.
 #[derive(Debug)]
 pub(super) struct Stretch {
-    /// Where the segment's range begins, and that of the one after it.
-    pub(super) lo: u64,
-    pub(super) next: Option<u64>,
+    /// The segment's range; `None` if it has no end.
+    pub(super) start: u64,
+    pub(super) end: Option<u64>,
     pub(super) segment: Segment,
     /// One past the last slot.
-    pub(super) end: u32,
+    pub(super) end_slot: u32,
     pub(super) landed: Landed,
 }
 
@@ -50,15 +50,16 @@ impl Scanning {
     /// after it.
     pub(super) fn take(&mut self, stretch: &Stretch, slots: &[[u64; SLOT_WORDS]]) -> bool {
         let model = stretch.segment.model;
-        let (from, before, is_whole) = (self.from, self.records.len(), stretch.end == u32::from(model.cap));
-        let covered = |key: u64| key >= from && (is_whole || model.window(key).last < stretch.end);
+        let (from, before, is_whole) =
+            (self.from, self.records.len(), stretch.end_slot == u32::from(model.cap));
+        let covered = |key: u64| key >= from && (is_whole || model.window(key).last < stretch.end_slot);
         let live = slots.iter().filter(|[what, key, _]| *what == LIVE && covered(*key));
         self.records.extend(live.map(|[_, key, value]| (*key, *value)));
         self.records[before..].sort_unstable();
         let last = self.records[before..].last().map(|(last, _)| *last);
         self.records.truncate(self.wanted);
-        match (is_whole, stretch.next, last) {
-            (true, Some(next), _) => self.from = next,
+        match (is_whole, stretch.end, last) {
+            (true, Some(end), _) => self.from = end,
             (true, None, _) => self.wanted = self.records.len(),
             (false, _, Some(last)) => self.from = last.saturating_add(1),
             // Not one key was covered: read further.

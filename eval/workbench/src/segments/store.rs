@@ -68,10 +68,10 @@ impl Successors {
 
 /// Segments from their descriptors, with where their ranges begin.
 pub(super) fn from_descriptors(words: &[u64]) -> Vec<(u64, Segment)> {
-    let segment = |&[lo, at, origin, line, rest]: &[u64; DESCRIPTOR_WORDS]| {
+    let segment = |&[start, at, origin, line, rest]: &[u64; DESCRIPTOR_WORDS]| {
         let (cap, epsilon) = (rest as u16, (rest >> 16) as u16);
         let model = SegmentModel { origin, line: Line::from_bits(line), cap, epsilon };
-        (lo, Segment { model, at, is_loaded: false })
+        (start, Segment { model, at, is_loaded: false })
     };
     words.as_chunks().0.iter().map(segment).collect()
 }
@@ -180,12 +180,12 @@ impl Store {
         records.sort_unstable();
         let (keys, values): (Vec<u64>, Vec<u64>) = records.into_iter().unzip();
         let Some(located) = self.directory.locate(&key) else { return };
-        let (lo, hi) = (located.lo, located.hi);
+        let (start, end) = (located.start, located.end);
         let (mut with, mut next) = (Vec::new(), 0);
         for piece in cut(&keys, self.cut) {
             for placed in piece.place(&keys[next..next + piece.keys], &self.rebuilt) {
                 let segment = allocate(memory, placed.model, self.slot_bytes, false);
-                with.push((if with.is_empty() { lo } else { keys[next] }, segment));
+                with.push((if with.is_empty() { start } else { keys[next] }, segment));
                 for slot in placed.slots {
                     let words = memory.words_mut(segment.slot(u32::from(slot)), SLOT_WORDS);
                     words.copy_from_slice(&[LIVE, keys[next], values[next]]);
@@ -195,15 +195,16 @@ impl Store {
         }
         let at = memory.allocate(DESCRIPTOR_WORDS * with.len(), (DESCRIPTOR_BYTES * with.len()) as u64);
         let descriptors = memory.words_mut(at, DESCRIPTOR_WORDS * with.len());
-        for (words, (lo, Segment { model, at, .. })) in descriptors.as_chunks_mut().0.iter_mut().zip(&with) {
+        for (words, (start, Segment { model, at, .. })) in descriptors.as_chunks_mut().0.iter_mut().zip(&with)
+        {
             let rest = u64::from(model.cap) | u64::from(model.epsilon) << 16;
-            *words = [*lo, *at, model.origin, model.line.to_bits(), rest];
+            *words = [*start, *at, model.origin, model.line.to_bits(), rest];
             let _: &[u64; DESCRIPTOR_WORDS] = words;
         }
         for slot in memory.words_mut(old.at, SLOT_WORDS * slots).as_chunks_mut().0 {
             *slot = [MOVED, at, with.len() as u64];
         }
-        let replaced = self.directory.replace(&lo, hi.as_ref(), &with);
+        let replaced = self.directory.replace(&start, end.as_ref(), &with);
         debug_assert_eq!(replaced, Ok(1), "the new segments begin where the old one did, and ascend");
     }
 }

@@ -9,7 +9,7 @@ fn encoders() -> [KeyEncoders; 2] {
 }
 
 #[test]
-fn a_range_without_keys_ends_above_its_beginning_and_not_above_the_first_key_behind() {
+fn a_range_without_keys_ends_above_its_beginning_and_not_above_the_first_key_after() {
     for encoders in encoders() {
         let between = |below, next, x| {
             let tail = ByteTail { skip: 2, encoder: 0 };
@@ -45,7 +45,7 @@ proptest! {
         x in prop_oneof![0..=KeyEncoder::MAX_CODE, any::<u64>()],
         which in 0..2usize,
         has_next: bool,
-        wanted in prop::sample::select(&[Boundary::Anywhere, Boundary::RightBehind, Boundary::AtCoordinate][..]),
+        wanted in prop::sample::select(&[Boundary::Anywhere, Boundary::RightAfter, Boundary::AtCoordinate][..]),
     ) {
         let with = |key: Vec<u8>| [prefix.as_slice(), &key].concat();
         let below = with(keys.pop_first().expect("two"));

@@ -75,7 +75,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         match to {
             Bound::Included(key) => pages.holding(view, key.borrow()),
             Bound::Excluded(key) => match pages.holding(view, key.borrow()) {
-                SegmentSearch::Here(place) if place.lo.borrow() == key.borrow() => {
+                SegmentSearch::Here(place) if place.start.borrow() == key.borrow() => {
                     pages.before(view, key.borrow())
                 }
                 found => found,
@@ -90,14 +90,14 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         let (view, from) = (self.collected.view, self.from.borrow());
         let is_first = self.collected.scratch.stretches.is_empty();
         let end = match to {
-            Bound::Included(key) | Bound::Excluded(key) if is_first && place.lo <= *key => {
+            Bound::Included(key) | Bound::Excluded(key) if is_first && place.start <= *key => {
                 place.window(key.borrow(), view).last + 1
             }
             _ => place.cap(),
         };
         let margin = margin(place.segment.model().epsilon.into()) + self.collected.extra;
         let first = end.saturating_sub(budget.saturating_add(margin));
-        let least = (place.lo.borrow() <= from).then(|| place.window(from, view).first);
+        let least = (place.start.borrow() <= from).then(|| place.window(from, view).first);
         self.collected.reaches_end = least.is_some_and(|least| first <= least);
         let first = first.max(least.unwrap_or(0)).min(end - 1);
         self.collected.ask(place, (first, end), Cover::Windows);
@@ -125,7 +125,7 @@ impl<'a, K: KeySpace> DirectedScan<'a, K> for ScanBack<'a, K> {
         })?;
         if is_settled {
             let lowest = self.collected.scratch.stretches.last().filter(|lowest| lowest.first == 0);
-            let lowest = lowest.map(|lowest| lowest.place.lo.clone());
+            let lowest = lowest.map(|lowest| lowest.place.start.clone());
             match self.collected.keep_found(lowest.is_some()) {
                 ScanPosition::Ended => self.to = None,
                 ScanPosition::Segments => self.to = lowest.map(Bound::Excluded),
@@ -152,7 +152,7 @@ impl<'a, K: KeySpace> DirectedScan<'a, K> for ScanBack<'a, K> {
         loop {
             match found {
                 SegmentSearch::Here(place) => {
-                    let lo = place.lo.clone();
+                    let lo = place.start.clone();
                     if self.ask_for(place, &to, &mut budget) {
                         return Step::Post;
                     }

@@ -48,7 +48,7 @@ impl<K: KeySpace> Scan<'_, K> {
     ) -> Option<CoveredSlots> {
         let grouping =
             self.collected.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
-        let finest = self.finest(place, from.unwrap_or(place.lo.borrow()));
+        let finest = self.finest(place, from.unwrap_or(place.start.borrow()));
         let least = match self.blocks_at(place, finest) {
             KnownBlocks::Here(blocks) => blocks,
             KnownBlocks::NotHere => {
@@ -101,9 +101,9 @@ impl<K: KeySpace> Scan<'_, K> {
     /// The last block that a wanted key can be of, where the scan's end lies in the segment's
     /// range; all ones where it is that of the range.
     fn last_block(&self, place: &LocatedSegment<K>) -> Option<u16> {
-        let until = self.until.as_ref()?.borrow();
-        match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
-            None | Some(Ordering::Less) => match self.blocks_of(place, until) {
+        let end = self.end.as_ref()?.borrow();
+        match self.covered_to.as_ref().map(|covered_to| end.cmp(covered_to.borrow())) {
+            None | Some(Ordering::Less) => match self.blocks_of(place, end) {
                 KnownBlocks::Here(blocks) => Some(blocks.last),
                 KnownBlocks::NotHere | KnownBlocks::Nothing => None,
             },
@@ -138,8 +138,8 @@ impl<K: KeySpace> Scan<'_, K> {
     /// covered; all of the segment that was cut if its table is gone.
     pub(super) fn drop_uncovered(&mut self, cut: &Cut<K>) {
         let ScanScratch { found, arena, .. } = &*self.collected.scratch;
-        let lo = cut.place.lo.borrow();
-        let before = found.partition_point(|found| found.key(arena) < lo);
+        let start = cut.place.start.borrow();
+        let before = found.partition_point(|found| found.key(arena) < start);
         let mut is_known = true;
         let is_covered = |found: &ScannedRecord<K>| match self.blocks_of(&cut.place, found.key(arena)) {
             KnownBlocks::Here(blocks) => blocks.last < cut.end,

@@ -11,10 +11,10 @@ over_both_key_spaces! {
 }
 
 fn logs_that_make_no_sense_are_errors<K: Numbered>() {
-    let segment = |lo: u64, cap: u16, offset: u64| Descriptor::<K> {
-        lo: K::key(lo),
-        tail: K::tail(lo),
-        model: K::model(lo, cap, EPSILON),
+    let segment = |start: u64, cap: u16, offset: u64| Descriptor::<K> {
+        start: K::key(start),
+        tail: K::tail(start),
+        model: K::model(start, cap, EPSILON),
         address: SegmentAddress::from_bits(offset),
         generation: 7,
     };
@@ -76,7 +76,7 @@ fn assert_refused_unless_sound<K: Numbered>(records: &[ChangeRecord], why: &str)
 fn a_change_to_a_coder_that_the_reader_lacks_is_refused() {
     for (encoder, why) in [(0, ""), (1, "no such encoder")] {
         let good = Descriptor::<ByteKeys> {
-            lo: ByteKeys::key(10),
+            start: ByteKeys::key(10),
             tail: ByteTail { encoder, ..ByteKeys::tail(10) },
             model: ByteKeys::model(10, CAP, EPSILON),
             address: SegmentAddress::from_bits(8192),

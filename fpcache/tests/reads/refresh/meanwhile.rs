@@ -34,22 +34,26 @@ impl<K: Numbered> Node<K> {
         let firsts: Vec<u64> = self.segments.keys().copied().collect();
         let at = |n: u8| firsts[usize::from(n) % firsts.len()];
         // After the last key there may be of a segment.
-        let last = |node: &Self, lo| node.end_after(lo).unwrap_or(51).min(51);
+        let last = |node: &Self, start| node.end_after(start).unwrap_or(51).min(51);
         match act {
             Act::Nothing => {}
             Act::Rebuild(n) => _ = self.replace(at(n), self.end_after(at(n)), &[at(n)]),
             Act::Cut(n) if last(self, at(n)) > at(n) + 2 => {
-                let (lo, end) = (at(n), self.end_after(at(n)));
-                self.replace(lo, end, &[lo, lo + 1 + u64::from(n) % (last(self, lo) - 1 - lo)]);
+                let (start, end) = (at(n), self.end_after(at(n)));
+                self.replace(
+                    start,
+                    end,
+                    &[start, start + 1 + u64::from(n) % (last(self, start) - 1 - start)],
+                );
             }
             Act::Cut(_) => {}
             Act::Merge(n) => {
-                let lo = at(n);
+                let start = at(n);
                 // A key for every slot.
-                if let Some(next) = self.end_after(lo)
-                    && last(self, next) - 1 - lo < u64::from(CAP)
+                if let Some(next) = self.end_after(start)
+                    && last(self, next) - 1 - start < u64::from(CAP)
                 {
-                    self.replace(lo, self.end_after(next), &[lo]);
+                    self.replace(start, self.end_after(next), &[start]);
                 }
             }
             // A change of a record that the node makes by replacing its segment.
@@ -59,8 +63,8 @@ impl<K: Numbered> Node<K> {
                     0 => _ = self.records.remove(&key),
                     _ => _ = self.records.insert(key, 1000 * number + key),
                 }
-                let lo = *self.segments.range(..=key).next_back().unwrap().0;
-                self.replace(lo, self.end_after(lo), &[lo]);
+                let start = *self.segments.range(..=key).next_back().unwrap().0;
+                self.replace(start, self.end_after(start), &[start]);
             }
             Act::Checkpoint => self.checkpoint(),
             Act::Reuse => self.reuse(self.checkpoint_sequence()),
@@ -140,11 +144,11 @@ fn assert_no_panic<K: Numbered>(
     let view = open(&node);
     let mut head = 0;
     for (segments, end) in drawn {
-        let forged = |(lo, cap, address): &Forged| Descriptor::<K> {
-            lo: K::key(*lo),
-            tail: K::tail(*lo),
+        let forged = |(start, cap, address): &Forged| Descriptor::<K> {
+            start: K::key(*start),
+            tail: K::tail(*start),
             model: SegmentModel {
-                origin: *lo,
+                origin: *start,
                 line: Line::from_bits(*address),
                 cap: *cap,
                 epsilon: u16::MAX,
@@ -203,7 +207,7 @@ proptest! {
         torn in prop::option::of(prop::collection::vec(any::<u8>(), 0..64)),
     ) {
         // Some that fit the directory come first, so that what they say is used.
-        let sound = sound.into_iter().map(|(lo, cap, bits)| (vec![(10 * lo, cap, bits)], (lo < 4).then_some(10 * lo + 10)));
+        let sound = sound.into_iter().map(|(n, cap, bits)| (vec![(10 * n, cap, bits)], (n < 4).then_some(10 * n + 10)));
         let drawn: Vec<_> = sound.chain(drawn).collect();
         assert_no_panic::<U64Keys>(&drawn, torn.as_deref().unwrap_or_default())?;
         assert_no_panic::<ByteKeys>(&drawn, torn.as_deref().unwrap_or_default())?;

@@ -100,25 +100,25 @@ impl SeparatorKind for [u8] {
 
     fn splice<T: Clone>(
         leaf: &mut Leaf<Text, T>,
-        lo: Option<&[u8]>,
-        hi: Option<&[u8]>,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
         with: &[(Vec<u8>, T)],
     ) -> (usize, Vec<Leaf<Text, T>>) {
         let old = Strings::of([&*leaf]);
         let old_strings = old.slices();
-        let start = lo.map_or(0, |lo| old_strings.partition_point(|string| *string < lo));
-        let end = hi.map_or(old_strings.len(), |hi| old_strings.partition_point(|string| *string < hi));
-        let end = end.max(start);
-        let mut strings = old_strings[..start].to_vec();
+        let first = start.map_or(0, |start| old_strings.partition_point(|string| *string < start));
+        let after = end.map_or(old_strings.len(), |end| old_strings.partition_point(|string| *string < end));
+        let after = after.max(first);
+        let mut strings = old_strings[..first].to_vec();
         strings.extend(with.iter().map(|(string, _)| string.as_slice()));
-        strings.extend_from_slice(&old_strings[end..]);
+        strings.extend_from_slice(&old_strings[after..]);
         let entries = Arc::clone(&leaf.entries);
         let kept = |range: std::ops::Range<usize>| entries[range].iter().map(|(_, entry)| entry);
-        let all = kept(0..start).chain(with.iter().map(|(_, entry)| entry)).chain(kept(end..entries.len()));
+        let all = kept(0..first).chain(with.iter().map(|(_, entry)| entry)).chain(kept(after..entries.len()));
         let mut new = leaves(&strings, all, LEAF);
         *leaf = new.next().unwrap_or_else(|| self::leaf(&[], Arc::new([])));
         let right = new.collect();
-        (end - start, right)
+        (after - first, right)
     }
 
     fn join<T: Clone>(left: &Leaf<Text, T>, right: &Leaf<Text, T>) -> Vec<Leaf<Text, T>> {

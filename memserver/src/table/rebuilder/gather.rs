@@ -61,9 +61,9 @@ struct Order<K: BuildKeys> {
 /// Neighbouring segments that are to be replaced together, and the range they own.
 #[derive(Debug)]
 pub(crate) struct ReplacedRun<K: BuildKeys> {
-    pub(crate) lo: K::Owned,
+    pub(crate) start: K::Owned,
     /// First key after them; `None` at the table's end.
-    pub(crate) behind: Option<K::Owned>,
+    pub(crate) end: Option<K::Owned>,
     pub(crate) segments: Vec<Segment<K>>,
 }
 
@@ -169,7 +169,7 @@ impl<K: BuildKeys> Gathering<K> {
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         segments: &Segments<K>,
-        lo: &K::Key,
+        start: &K::Key,
         segment: &Segment<K>,
     ) -> Result<(), TableError> {
         let slots = Slots::of(&*superblock.region, segments.geometry, segment);
@@ -188,7 +188,7 @@ impl<K: BuildKeys> Gathering<K> {
             };
             let WholeRecord { slot, word, key, .. } = record?;
             let key = key.borrow();
-            let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &segments.encoders));
+            let predicted = model.predict(segment.coordinate(key, K::shared(key, start), &segments.encoders));
             *at_home += u64::from(predicted == slot);
             // All slots of a few segments are far below 4 GiB.
             let body = (before + slot as usize * segments.geometry.slot_bytes + SLOT_WORD_BYTES) as u32;

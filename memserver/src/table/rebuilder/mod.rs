@@ -107,11 +107,11 @@ impl<K: BuildKeys> Rebuilder<K> {
         let Some(located) = segments.directory.locate(key) else {
             return Err(TableError::no_room(superblock));
         };
-        let (lo, behind, centre) = (located.lo, located.hi, *located.entry);
-        let left = segments.directory.before(lo.borrow()).map(|(lo, segment)| (lo, *segment));
-        let right = behind.as_ref().and_then(|key| {
+        let (start, end, centre) = (located.start, located.end, *located.entry);
+        let left = segments.directory.before(start.borrow()).map(|(start, segment)| (start, *segment));
+        let right = end.as_ref().and_then(|key| {
             let right = segments.directory.locate(key.borrow())?;
-            Some((right.hi, *right.entry))
+            Some((right.end, *right.entry))
         });
         let mut facts = |segment: &Segment<K>| segments.facts(superblock, segment);
         let (left_facts, right_facts) = (
@@ -122,7 +122,7 @@ impl<K: BuildKeys> Rebuilder<K> {
         let left = left.filter(|_| merge.left);
         let right = right.filter(|_| merge.right);
         let alone = left.is_none() && right.is_none();
-        let centre = (lo, behind, centre);
+        let centre = (start, end, centre);
         match self.gather_all(superblock, segments, left, centre.clone(), right) {
             // A neighbour's record may be what is damaged: the segment is replaced without it.
             Err(damaged @ TableError::Damaged(_)) if !alone => {
@@ -139,26 +139,26 @@ impl<K: BuildKeys> Rebuilder<K> {
         superblock: &SuperblockWriter<K, M>,
         segments: &Segments<K>,
         left: Option<(K::Owned, Segment<K>)>,
-        (mut lo, mut behind, centre): (K::Owned, Option<K::Owned>, Segment<K>),
+        (mut start, mut end, centre): (K::Owned, Option<K::Owned>, Segment<K>),
         right: Option<(Option<K::Owned>, Segment<K>)>,
     ) -> Result<ReplacedRun<K>, TableError> {
         self.gathering.clear();
         let mut old = Vec::with_capacity(3);
-        if let Some((first, segment)) = left {
-            self.gathering.add_segment(superblock, segments, first.borrow(), &segment)?;
+        if let Some((left_start, segment)) = left {
+            self.gathering.add_segment(superblock, segments, left_start.borrow(), &segment)?;
             old.push(segment);
-            self.gathering.add_segment(superblock, segments, lo.borrow(), &centre)?;
-            lo = first;
+            self.gathering.add_segment(superblock, segments, start.borrow(), &centre)?;
+            start = left_start;
         } else {
-            self.gathering.add_segment(superblock, segments, lo.borrow(), &centre)?;
+            self.gathering.add_segment(superblock, segments, start.borrow(), &centre)?;
         }
         old.push(centre);
-        if let (Some((end, segment)), Some(its_lo)) = (right, &behind) {
-            self.gathering.add_segment(superblock, segments, its_lo.borrow(), &segment)?;
+        if let (Some((right_end, segment)), Some(right_start)) = (right, &end) {
+            self.gathering.add_segment(superblock, segments, right_start.borrow(), &segment)?;
             old.push(segment);
-            behind = end;
+            end = right_end;
         }
-        Ok(ReplacedRun { lo, behind, segments: old })
+        Ok(ReplacedRun { start, end, segments: old })
     }
 
     fn writer(&mut self) -> SegmentWriter<'_, K> {
@@ -190,7 +190,7 @@ impl<K: BuildKeys> Rebuilder<K> {
                 continue;
             }
             room.room_in_log(superblock, segments, log_records(old, &new))?;
-            match self.writer().write_all(superblock, segments, room, &new, old.behind.as_ref()) {
+            match self.writer().write_all(superblock, segments, room, &new, old.end.as_ref()) {
                 Err(TableError::NoRoom { .. }) if shorten(room, segments, &mut options, &new) => {}
                 written => return Ok((new, written?)),
             }
@@ -216,7 +216,7 @@ impl<K: BuildKeys> Rebuilder<K> {
             ages.extend(records.iter().map(age_of));
         }
         let keys: Vec<&K::Key> = records.iter().map(|record| K::kept(&record.key, arena)).collect();
-        let divisions = K::divide(&keys, old.lo.borrow(), &segments.encoders, options.most_equal());
+        let divisions = K::divide(&keys, old.start.borrow(), &segments.encoders, options.most_equal());
         let mut new: Vec<PlannedSegment<K>> = Vec::with_capacity(2);
         let mut divisions = divisions.into_iter().peekable();
         while let Some(division) = divisions.next() {
@@ -224,14 +224,14 @@ impl<K: BuildKeys> Rebuilder<K> {
             xs.clear();
             let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, tail, &segments.encoders);
             xs.extend(keys[range.clone()].iter().map(coordinate));
-            let behind = divisions.peek().map(|next| &next.lo).or(old.behind.as_ref()).map(Borrow::borrow);
-            let (first_x, last_x) = K::coordinates_of(division.lo.borrow(), behind, tail, &segments.encoders);
+            let end = divisions.peek().map(|next| &next.start).or(old.end.as_ref()).map(Borrow::borrow);
+            let (first_x, last_x) = K::coordinates_of(division.start.borrow(), end, tail, &segments.encoders);
             // Without ages no run is met, and no slots are kept for one.
             let ages = if making == FillGoal::ForWrites { &ages[range.clone()] } else { &[] };
             let gathered = Gathered { first_x, last_x, xs, ages };
             let keys = &keys[range.clone()];
-            let parting = Parting { keys, xs, end: behind, tail, encoders: &segments.encoders };
-            let mut begin = Some(division.lo);
+            let parting = Parting { keys, xs, end, tail, encoders: &segments.encoders };
+            let mut begin = Some(division.start);
             for planned in plan(&gathered, options) {
                 parting.add(begin.take(), planned, range.start, &mut new);
             }
@@ -278,13 +278,11 @@ fn shorten<K: BuildKeys>(
 /// Records of the change log that say so.
 fn log_records<K: BuildKeys>(old: &ReplacedRun<K>, new: &[PlannedSegment<K>]) -> usize {
     let descriptor = |new: &PlannedSegment<K>| Descriptor::<K> {
-        lo: new.lo.clone(),
+        start: new.start.clone(),
         tail: new.tail,
         model: new.planned.model,
         address: SegmentAddress::from_bits(0),
         generation: 0,
     };
-    SegmentReplacement { with: new.iter().map(descriptor).collect(), end: old.behind.clone() }
-        .records(0)
-        .len()
+    SegmentReplacement { with: new.iter().map(descriptor).collect(), end: old.end.clone() }.records(0).len()
 }

@@ -28,38 +28,38 @@ impl<K: BuildKeys> Parting<'_, K> {
         first: usize,
         new: &mut Vec<PlannedSegment<K>>,
     ) {
-        let lo = match begin {
+        let start = match begin {
             Some(begin) => begin,
             None => match self.boundary(&planned, new) {
-                Some(lo) => lo,
+                Some(start) => start,
                 // Slots kept for keys to come that no boundary parts from other keys.
                 None if planned.keys.is_empty() => return,
                 // The segment before has its place, and no keys.
                 None => match new.pop() {
-                    Some(before) => before.lo,
+                    Some(before) => before.start,
                     None => return,
                 },
             },
         };
         planned.keys = first + planned.keys.start..first + planned.keys.end;
-        new.push(PlannedSegment { lo, tail: self.tail, planned, groups: None });
+        new.push(PlannedSegment { start, tail: self.tail, planned, groups: None });
     }
 
     /// Where the range of a segment begins that is not the first of its division.
     fn boundary(&self, planned: &Planned, new: &[PlannedSegment<K>]) -> Option<K::Owned> {
         let before = new.last()?;
-        let (at, lo) = (planned.keys.start, before.lo.borrow());
+        let (at, start) = (planned.keys.start, before.start.borrow());
         let next = self.keys.get(at).copied();
         let previous = at.checked_sub(1);
         // That range may begin after the key, where slots were kept free.
-        let below = previous.map_or(lo, |previous| self.keys[previous].max(lo));
+        let below = previous.map_or(start, |previous| self.keys[previous].max(start));
         let wanted = if before.planned.keys.is_empty() || planned.keys.is_empty() {
             Boundary::AtCoordinate
         } else if previous.is_some_and(|previous| {
-            let (x, behind) = (self.xs[previous], self.xs[at]);
-            x.checked_add(1) == Some(planned.first_x) && behind != planned.first_x && behind != x
+            let (x, next_x) = (self.xs[previous], self.xs[at]);
+            x.checked_add(1) == Some(planned.first_x) && next_x != planned.first_x && next_x != x
         }) {
-            Boundary::RightBehind
+            Boundary::RightAfter
         } else {
             Boundary::Anywhere
         };

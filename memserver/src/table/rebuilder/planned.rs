@@ -18,7 +18,7 @@ pub(crate) enum FillGoal {
 /// A planned segment.
 #[derive(Debug)]
 pub(crate) struct PlannedSegment<K: BuildKeys> {
-    pub(crate) lo: K::Owned,
+    pub(crate) start: K::Owned,
     pub(crate) tail: K::Tail,
     /// Its keys are places among the gathered records.
     pub(crate) planned: Planned,

@@ -39,12 +39,12 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
         segments: &mut Segments<K>,
         room: &mut Room<K>,
         new: &[PlannedSegment<K>],
-        behind: Option<&K::Owned>,
+        end: Option<&K::Owned>,
     ) -> Result<Vec<WrittenSegment<K>>, TableError> {
         let mut written: Vec<WrittenSegment<K>> = Vec::with_capacity(new.len());
         for (at, segment) in new.iter().enumerate() {
-            let behind = new.get(at + 1).map(|next| &next.lo).or(behind);
-            match self.write_segment(superblock, segments, room, segment, behind) {
+            let end = new.get(at + 1).map(|next| &next.start).or(end);
+            match self.write_segment(superblock, segments, room, segment, end) {
                 Ok(segment) => written.push(segment),
                 Err(error) => {
                     written.iter().for_each(|segment| room.space.put(segment.extent));
@@ -61,9 +61,9 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
         segments: &mut Segments<K>,
         room: &mut Room<K>,
         new: &PlannedSegment<K>,
-        behind: Option<&K::Owned>,
+        end: Option<&K::Owned>,
     ) -> Result<WrittenSegment<K>, TableError> {
-        let PlannedSegment { lo, tail, planned, groups } = new;
+        let PlannedSegment { start, tail, planned, groups } = new;
         let model = planned.model;
         let extent = room.allocate_for_records(
             superblock,
@@ -83,8 +83,8 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
             generation,
             cap: model.cap,
             epsilon: model.epsilon,
-            lo: K::boundary_id(lo.borrow()),
-            end: behind.map_or(u64::MAX, |key| K::boundary_id(key.borrow())),
+            start: K::boundary_id(start.borrow()),
+            end: end.map_or(u64::MAX, |key| K::boundary_id(key.borrow())),
             live,
         };
         let image = &mut *self.image;
@@ -106,7 +106,7 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
             image.mark(&groups.marked);
         }
         superblock.region.write_bytes(extent.offset, image.bytes())?;
-        let descriptor = Descriptor { lo: lo.clone(), tail: *tail, model, address, generation };
+        let descriptor = Descriptor { start: start.clone(), tail: *tail, model, address, generation };
         Ok(WrittenSegment { descriptor, extent, at_home })
     }
 }

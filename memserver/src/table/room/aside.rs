@@ -51,7 +51,7 @@ impl SeparatorBytes {
     pub(crate) fn of<K: BuildKeys>(directory: &Directory<K::Key, Segment<K>>) -> Self {
         let mut separators = Self::default();
         if K::FIXED_BYTES.is_none() {
-            separators.own = separators.measure::<K>(None, directory.iter().map(|(lo, _)| lo));
+            separators.own = separators.measure::<K>(None, directory.iter().map(|(start, _)| start));
         }
         separators
     }
@@ -63,12 +63,12 @@ impl SeparatorBytes {
         all: impl Iterator<Item = K::Owned>,
     ) -> u64 {
         let (mut before, mut own) = (before, 0);
-        for lo in all {
-            let shared = before.as_ref().map_or(0, |before| K::shared(before.borrow(), lo.borrow()));
-            let bytes = K::encoded_len(lo.borrow());
+        for start in all {
+            let shared = before.as_ref().map_or(0, |before| K::shared(before.borrow(), start.borrow()));
+            let bytes = K::encoded_len(start.borrow());
             own += (bytes - shared) as u64;
             self.longest = self.longest.max(bytes as u64);
-            before = Some(lo);
+            before = Some(start);
         }
         own
     }
@@ -164,23 +164,23 @@ mod tests {
     use fpcache_index::{Line, SegmentModel};
     use proptest::prelude::*;
 
-    fn descriptor_of(lo: &[u8]) -> Descriptor<ByteKeys> {
+    fn descriptor_of(start: &[u8]) -> Descriptor<ByteKeys> {
         let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon: 4 };
         let address = SegmentAddress::from_bits(0);
-        Descriptor { lo: lo.to_vec(), tail: ByteTail::default(), model, address, generation: 1 }
+        Descriptor { start: start.to_vec(), tail: ByteTail::default(), model, address, generation: 1 }
     }
 
-    fn directory_of(los: &[Vec<u8>]) -> Directory<[u8], Segment<ByteKeys>> {
-        let entry = |lo: &Vec<u8>| (lo.clone(), Segment::from(&descriptor_of(lo)));
-        Directory::from_sorted(los.iter().map(entry).collect()).expect("in order")
+    fn directory_of(starts: &[Vec<u8>]) -> Directory<[u8], Segment<ByteKeys>> {
+        let entry = |start: &Vec<u8>| (start.clone(), Segment::from(&descriptor_of(start)));
+        Directory::from_sorted(starts.iter().map(entry).collect()).expect("in order")
     }
 
     /// Pages and bytes of the root that the directory takes.
-    fn written(los: &[Vec<u8>]) -> (u64, u64) {
-        let descriptors: Vec<_> = los.iter().map(|lo| descriptor_of(lo)).collect();
+    fn written(starts: &[Vec<u8>]) -> (u64, u64) {
+        let descriptors: Vec<_> = starts.iter().map(|start| descriptor_of(start)).collect();
         let (mut root, mut next) = (Vec::new(), 0);
-        while next < los.len() {
-            root.push(RootEntry { lo: los[next].clone(), page: 0 });
+        while next < starts.len() {
+            root.push(RootEntry { start: starts[next].clone(), page: 0 });
             next += DirectoryPage::encode(&descriptors[next..], 0).1;
         }
         (root.len() as u64, encode_root::<ByteKeys>(&root).len() as u64)
@@ -202,9 +202,9 @@ mod tests {
     }
 
     fn separators() -> impl Strategy<Value = Vec<Vec<u8>>> {
-        let lo = (0..3usize, 0..4000usize, prop::collection::vec(any::<u8>(), 1..60))
+        let start = (0..3usize, 0..4000usize, prop::collection::vec(any::<u8>(), 1..60))
             .prop_map(|(kind, deep, rest)| [&vec![b'x'; [0, 40, deep][kind]][..], &rest].concat());
-        prop::collection::btree_set(lo, 1..400).prop_map(|los| los.into_iter().collect())
+        prop::collection::btree_set(start, 1..400).prop_map(|starts| starts.into_iter().collect())
     }
 
     proptest! {
@@ -212,25 +212,28 @@ mod tests {
 
         #[test]
         fn what_is_set_aside_for_separators_of_any_length_is_enough(
-            los in separators(), from in any::<prop::sample::Index>(), gone in 0..20usize, come in separators(),
+            starts in separators(), from in any::<prop::sample::Index>(), gone in 0..20usize, come in separators(),
         ) {
-            let mut separators = SeparatorBytes::of::<ByteKeys>(&directory_of(&los));
-            let enough = |separators: &SeparatorBytes, los: &[Vec<u8>]| {
-                let (pages, entry) = separators.pages::<ByteKeys>(los.len() as u64);
-                let (needed, root) = written(los);
+            let mut separators = SeparatorBytes::of::<ByteKeys>(&directory_of(&starts));
+            let enough = |separators: &SeparatorBytes, starts: &[Vec<u8>]| {
+                let (pages, entry) = separators.pages::<ByteKeys>(starts.len() as u64);
+                let (needed, root) = written(starts);
                 prop_assert!(needed <= pages && root <= pages * entry, "{needed} pages and {root} bytes, not {pages}");
                 Ok(())
             };
-            enough(&separators, &los)?;
+            enough(&separators, &starts)?;
             // Some give way to others, as in a change.
-            let from = from.index(los.len());
-            let end = (from + gone).min(los.len());
-            let between = |lo: &&Vec<u8>| (from == 0 || **lo > los[from - 1]) && los.get(end).is_none_or(|end| *lo < end);
-            let come: Vec<Vec<u8>> = come.iter().filter(between).cloned().collect();
-            let old = los[from..].iter().take(end - from + 1).cloned();
-            let new = come.iter().chain(los.get(end)).cloned();
-            separators.replace::<ByteKeys>(from.checked_sub(1).map(|before| los[before].clone()), old, new);
-            let now = [&los[..from], &come, &los[end..]].concat();
+            let from = from.index(starts.len());
+            let end = (from + gone).min(starts.len());
+            let is_between = |new: &&Vec<u8>| {
+                (from == 0 || **new > starts[from - 1]) && starts.get(end).is_none_or(|end| *new < end)
+            };
+            let come: Vec<Vec<u8>> = come.iter().filter(is_between).cloned().collect();
+            let old = starts[from..].iter().take(end - from + 1).cloned();
+            let new = come.iter().chain(starts.get(end)).cloned();
+            let before = from.checked_sub(1).map(|before| starts[before].clone());
+            separators.replace::<ByteKeys>(before, old, new);
+            let now = [&starts[..from], &come, &starts[end..]].concat();
             prop_assert_eq!(separators.own, SeparatorBytes::of::<ByteKeys>(&directory_of(&now)).own);
             enough(&separators, &now)?;
         }

@@ -108,10 +108,14 @@ impl<K: BuildKeys> Room<K> {
             };
             checkpoint.extents.push(extent);
             superblock.region.write_bytes(extent.offset, &page)?;
-            checkpoint.root.push(RootEntry { lo: descriptors[0].lo.clone(), page: extent.offset });
+            checkpoint.root.push(RootEntry { start: descriptors[0].start.clone(), page: extent.offset });
             descriptors.drain(..count);
         }
-        let next = descriptors.into_iter().next().map(|d| d.lo).or_else(|| entries.next().map(|(lo, _)| lo));
+        let next = descriptors
+            .into_iter()
+            .next()
+            .map(|d| d.start)
+            .or_else(|| entries.next().map(|(start, _)| start));
         checkpoint.next = next;
         Ok(())
     }
@@ -157,7 +161,7 @@ impl<K: BuildKeys> Room<K> {
     }
 }
 
-fn descriptor<K: BuildKeys>((lo, segment): (K::Owned, &Segment<K>)) -> Descriptor<K> {
+fn descriptor<K: BuildKeys>((start, segment): (K::Owned, &Segment<K>)) -> Descriptor<K> {
     let (tail, model) = (segment.tail(), segment.model());
-    Descriptor { lo, tail, model, address: segment.address(), generation: segment.generation() }
+    Descriptor { start, tail, model, address: segment.address(), generation: segment.generation() }
 }

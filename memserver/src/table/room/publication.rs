@@ -55,7 +55,7 @@ impl<K: BuildKeys> Checkpoint<K> {
             sequence: superblock.current().log_head,
             keys: segments.keys,
             at_home: segments.at_home,
-            next: segments.directory.iter().next().map(|(lo, _)| lo),
+            next: segments.directory.iter().next().map(|(start, _)| start),
             root: Vec::new(),
             extents: Vec::new(),
         }

@@ -56,8 +56,8 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     /// Shapes of records of such keys.
     fn any_shape() -> BoxedStrategy<RecordShape>;
 
-    /// Any tail that a segment can have whose range begins at `lo`.
-    fn tail_of(bits: u32, lo: &KeyRef<Self>) -> <Self::Space as KeySpace>::Tail;
+    /// Any tail that a segment can have whose range begins at `start`.
+    fn tail_of(bits: u32, start: &KeyRef<Self>) -> <Self::Space as KeySpace>::Tail;
 
     /// The number of the least key with a number at or above `key`, or a number near it.
     fn number_at_or_above(key: &KeyRef<Self>) -> u64;
@@ -218,8 +218,8 @@ impl TestKeys for Strings {
             .boxed()
     }
 
-    fn tail_of(bits: u32, lo: &[u8]) -> ByteTail {
-        any_tail(bits, lo)
+    fn tail_of(bits: u32, start: &[u8]) -> ByteTail {
+        any_tail(bits, start)
     }
 
     fn number_at_or_above(key: &[u8]) -> u64 {
@@ -295,8 +295,8 @@ impl TestKeys for Paths {
         ByteKeys::train(sample.iter().map(Borrow::borrow), 0)
     }
 
-    fn tail_of(bits: u32, lo: &[u8]) -> ByteTail {
-        any_tail(bits, lo)
+    fn tail_of(bits: u32, start: &[u8]) -> ByteTail {
+        any_tail(bits, start)
     }
 
     fn number_at_or_above(key: &[u8]) -> u64 {
@@ -315,9 +315,9 @@ fn varied(number: u64, n: u64, most: usize) -> usize {
     most - mixed as usize % (most / 2 + 1)
 }
 
-fn any_tail(bits: u32, lo: &[u8]) -> ByteTail {
+fn any_tail(bits: u32, start: &[u8]) -> ByteTail {
     // Most have the encoder that is there.
-    ByteTail { skip: (bits as u16) % (lo.len() as u16 + 1), encoder: (bits >> 24) as u8 / 200 }
+    ByteTail { skip: (bits as u16) % (start.len() as u16 + 1), encoder: (bits >> 24) as u8 / 200 }
 }
 
 /// By bisection.

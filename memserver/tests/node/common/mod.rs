@@ -134,7 +134,7 @@ impl<T: TestKeys> Fixture<T> {
         let key = T::key(key);
         let found = view.models().resident().expect("opened whole").locate(key.borrow());
         let found = found.expect("a table has segments");
-        let shared = T::Space::shared(key.borrow(), found.lo.borrow());
+        let shared = T::Space::shared(key.borrow(), found.start.borrow());
         let x = found.entry.coordinate(key.borrow(), shared, view.encoders());
         (*found.entry, found.entry.model().window(x))
     }

@@ -154,7 +154,7 @@ impl<K: KeySpace> Seek<K> {
         doorbell: &mut Doorbell<'_, K>,
     ) -> bool {
         let Some(last) = self.stretches.last() else { return false };
-        let lo = last.place.lo.borrow();
+        let lo = last.place.start.borrow();
         let found = match rule.side {
             Side::Floor => self.pages.before(rule.view, lo),
             Side::Ceiling => self.pages.after(rule.view, lo),

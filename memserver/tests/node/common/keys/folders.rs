@@ -48,8 +48,8 @@ impl TestKeys for Folders {
         (0u32..40).prop_map(Self::shape).boxed()
     }
 
-    fn tail_of(bits: u32, lo: &[u8]) -> ByteTail {
-        any_tail(bits, lo)
+    fn tail_of(bits: u32, start: &[u8]) -> ByteTail {
+        any_tail(bits, start)
     }
 
     fn number_at_or_above(key: &[u8]) -> u64 {
