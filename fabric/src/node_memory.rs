@@ -207,7 +207,7 @@ mod tests {
 
     /// Message passing, by a releasing store and by a release fence.
     #[test]
-    fn stores_before_a_release_are_seen_by_whoever_sees_what_is_behind() {
+    fn who_sees_a_store_after_a_release_sees_those_before_it() {
         const ROUNDS: u64 = 50_000;
         let memory = memory(4096);
         std::thread::scope(|scope| {
@@ -224,9 +224,9 @@ mod tests {
             let mut seen = 0;
             while seen < ROUNDS {
                 let fenced = memory.load_acquire(64).unwrap();
-                assert!(memory.load_relaxed(3072).unwrap() >= fenced, "behind a fence");
+                assert!(memory.load_relaxed(3072).unwrap() >= fenced, "before a fence");
                 seen = memory.load_acquire(0).unwrap();
-                assert!(memory.load_relaxed(1024).unwrap() >= seen, "behind a releasing store");
+                assert!(memory.load_relaxed(1024).unwrap() >= seen, "before a releasing store");
                 assert!(memory.load_relaxed(2048).unwrap() >= seen, "merged bytes");
             }
         });

@@ -294,7 +294,7 @@ fn a_sparse_file_takes_space_a_stretch_at_a_time_and_gives_it_back() {
         }
         memory.discard_from(5000).unwrap();
         let words = [0, 4096, 8192, LEN - 8].map(|offset| other.load_acquire(offset).unwrap());
-        assert_eq!(words, [7, 7, 0, 0], "whole pages behind the offset are zeros, for everyone");
+        assert_eq!(words, [7, 7, 0, 0], "whole pages after the offset are zeros, for everyone");
         assert!(set_aside(&path) < 1 << 20, "{}", set_aside(&path));
         assert!(other.discard_from(0).is_err(), "nobody who may only read");
         memory.store_release(LEN - 8, 9).unwrap();

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_displaced_key_does_not_displace_others() {
         assert_eq!(assign(&[4, 4, 5, 6], 9, 3), Some(vec![4, 3, 5, 6]), "the slot before is free");
-        assert_eq!(assign(&[3, 4, 4, 5, 6], 9, 3), Some(vec![3, 4, 7, 5, 6]), "the next free one behind");
+        assert_eq!(assign(&[3, 4, 4, 5, 6], 9, 3), Some(vec![3, 4, 7, 5, 6]), "the next free one after them");
     }
 
     #[test]

@@ -187,7 +187,7 @@ fn what_is_wrong_with_a_write_is_told_before_it_is_sent_and_keeps_no_others() {
     let ended: Vec<_> =
         pipeline.finish().into_iter().map(|ended| (ended.key, ended.outcome.unwrap())).collect();
     assert_eq!(ended.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1, 3, 3, 3, 7]);
-    assert!(matches!(CompareAndSet::of(&ended[3].1), Some(CompareAndSet::Differs(_))), "behind the put");
+    assert!(matches!(CompareAndSet::of(&ended[3].1), Some(CompareAndSet::Differs(_))), "after the put");
     assert_eq!(CompareAndSet::of(&ended[4].1), Some(CompareAndSet::Absent));
     assert_eq!(client.get(2).unwrap(), None);
 }

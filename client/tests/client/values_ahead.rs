@@ -279,7 +279,7 @@ fn a_piece_without_a_reply_is_sent_again_from_the_beginning_and_the_write_was_no
 }
 
 #[test]
-fn a_write_without_a_reply_is_sent_again_behind_its_pieces() {
+fn a_write_without_a_reply_is_sent_again_after_its_pieces() {
     for put in WAYS {
         let setup = Setup::new();
         setup.script(&[Take, Take, Take, Late]);

@@ -192,9 +192,9 @@ fn check_count(
 ) {
     let (Call::Count { end }, Outcome::Counted(count)) = (operation.call, operation.outcome) else { return };
     let first = keys.sorted.partition_point(|key| *key < operation.key);
-    let behind = keys.sorted.partition_point(|key| *key < end).max(first);
+    let after = keys.sorted.partition_point(|key| *key < end).max(first);
     let (mut least, mut most) = (0, 0);
-    for (key, entries) in keys.sorted[first..behind].iter().zip(&entries[first..behind]) {
+    for (key, entries) in keys.sorted[first..after].iter().zip(&entries[first..after]) {
         let steps = entries.iter().filter_map(|entry| entry.step(history));
         let initial = history.initial.get(key).copied();
         let (there, absent) = count::may_be((operation, number), initial, steps);

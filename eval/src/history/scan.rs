@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_scan_says_nothing_about_keys_behind_its_last() {
+    fn a_full_scan_says_nothing_about_keys_after_its_last() {
         assert_eq!(covered(5, 2, &[(6, 0), (9, 0)]), Some(5..=9));
         assert_eq!(covered(5, 3, &[(6, 0), (9, 0)]), Some(5..=u64::MAX));
         assert_eq!(covered(5, 1, &[]), Some(5..=u64::MAX));

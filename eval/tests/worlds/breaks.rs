@@ -91,7 +91,7 @@ fn crowd(seed: u64, writers: Mix, rest: Duration, often: u64) -> Play {
 /// One segment that is full again and again while keys are deleted from it; readers that learn of
 /// its replacement from its fingerprints, and readers whose hot caches lead them to one slot of it.
 /// None ever rests.
-fn deletions_behind_rebuilds(seed: u64) -> Play {
+fn deletions_amid_rebuilds(seed: u64) -> Play {
     let mut drawn = draw(seed, None);
     let mut random = Random::new(seed ^ 0xfe9ce);
     // More keys than the segment has slots for, half of which are there at any time.
@@ -359,7 +359,7 @@ fn no_fence_between_freezing_and_the_next_write_is_found() {
     // on its way to be seen, a reader that knows the new segment, and after it one that does not:
     // every store must be able to be late.
     let options = SimOptions { swarm: false, ..SimOptions::default() };
-    is_found_in(Sabotage::NoFenceAfterFreeze, &options, deletions_behind_rebuilds);
+    is_found_in(Sabotage::NoFenceAfterFreeze, &options, deletions_amid_rebuilds);
 }
 
 /// Bits flip in a memory node's region.

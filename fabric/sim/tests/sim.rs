@@ -221,7 +221,7 @@ fn panics_and_endless_worlds_are_reported_and_everybody_unwinds() {
 }
 
 #[test]
-fn a_reply_comes_behind_the_stores_before_it() {
+fn a_reply_comes_after_the_stores_before_it() {
     explore(0..100, &SimOptions::default(), |world| {
         let node = world.add_node(region(), |start: NodeStart| {
             Box::new(Pair { region: Arc::clone(&start.memories[0]), writing: Writing::Right })

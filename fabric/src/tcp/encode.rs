@@ -177,12 +177,12 @@ mod tests {
         let mut out = Vec::new();
         let encoded = Encoder::new(LIMITS).encode(batch, batch.len(), &mut out);
         let (mut rest, mut frames) = (out.as_slice(), Vec::new());
-        while let Some((head, behind)) = rest.split_first_chunk::<16>() {
+        while let Some((head, after)) = rest.split_first_chunk::<16>() {
             let head = RequestHead::decode(head, &LIMITS).expect("within the limits");
             assert_eq!(usize::from(head.tag), frames.len());
-            let (body, behind) = behind.split_at(head.bytes as usize);
+            let (body, after) = after.split_at(head.bytes as usize);
             frames.push(body.as_chunks::<16>().0.iter().map(ReadEntry::decode).collect());
-            rest = behind;
+            rest = after;
         }
         (encoded, frames)
     }

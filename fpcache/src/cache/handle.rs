@@ -75,7 +75,7 @@ impl CounterLines {
     fn take(&self) -> usize {
         // Acquire: the new owner of a line goes on from all its last owner counted.
         let free = |line: &CounterLine| line.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok();
-        self.0.iter().skip(1).position(free).map_or(0, |behind_shared| behind_shared + 1)
+        self.0.iter().skip(1).position(free).map_or(0, |after_shared| after_shared + 1)
     }
 }
 

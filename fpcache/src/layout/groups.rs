@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_lie_behind_the_separators() {
+    fn seeds_lie_after_the_separators() {
         let grouping = Grouping::for_slots(GroupForm::Seeded, 24).expect("short slots");
         assert_eq!((grouping, grouping.count(180)), (Grouping::seeded(6, 10), 3));
         let mut bytes = vec![7; grouping.table_bytes(180)];

@@ -81,7 +81,7 @@ fn with_more<K: KeySpace>(
 
 proptest! {
     #[test]
-    fn requests_with_bytes_behind_their_end_are_refused(
+    fn requests_with_bytes_after_their_end_are_refused(
         numbers in prop::collection::vec(any::<u64>(), 0..8),
         strings in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 0..8),
         value in prop::collection::vec(any::<u8>(), 0..30),

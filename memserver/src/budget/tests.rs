@@ -109,7 +109,7 @@ fn what_a_store_has_already_is_granted_whatever_the_budget() {
     [99_992, 512 << 10].into_iter().for_each(|at| memory.store_relaxed(at, 7).expect("inside"));
     grant.discard_rest();
     let left = [99_992, 512 << 10].map(|at| memory.load_relaxed(at).expect("inside"));
-    assert_eq!(left, [7, 0], "what another process had used behind it goes back");
+    assert_eq!(left, [7, 0], "what another process had used after it goes back");
     assert!(grant.end() >= 100_000 && budget.left() == 0);
     assert_eq!(grant.cover(grant.end() + 8), Err(Denied::Budget));
     let whole = Grant::whole(5000);

@@ -104,9 +104,9 @@ impl Catalogue {
 
     /// The tables after `after`, as many as one reply has.
     fn page(&self, after: Option<TableName>) -> TablesPage {
-        let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let hosted = self.numbers.range(behind).filter_map(|(_, number)| self.tables[*number].as_ref());
-        let closed = self.closed.range(behind).map(|(name, table)| table.info(*name));
+        let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let hosted = self.numbers.range(later).filter_map(|(_, number)| self.tables[*number].as_ref());
+        let closed = self.closed.range(later).map(|(name, table)| table.info(*name));
         let mut tables: Vec<TableInfo> = hosted.map(HostedTable::info).chain(closed).collect();
         tables.sort_unstable_by_key(|table| table.name);
         let has_more = tables.len() > MOST_LISTED;

@@ -35,8 +35,8 @@ pub fn choose_slot(free: &[u32], predicted: u32, window: Window) -> Option<u32> 
     if roomy && free.get(before) == Some(&predicted) {
         return Some(predicted);
     }
-    let behind = free.len() - before;
-    let middle = if behind >= before { before + behind / 2 } else { before / 2 };
+    let after = free.len() - before;
+    let middle = if after >= before { before + after / 2 } else { before / 2 };
     free.get(middle).copied()
 }
 
@@ -56,11 +56,11 @@ pub fn choose_in_group(free: &[u32], predicted: u32, first: u32, grouping: Group
     if let Some(slot) = own.iter().find(|slot| **slot == predicted).or(own.first()) {
         return Some(*slot);
     }
-    let (before, behind) = (among(first, first + shared), among(first + stride, first + reach));
+    let (before, after) = (among(first, first + shared), among(first + stride, first + reach));
     let left = |from: u32| among(from, from + reach).len();
-    match (before.first(), behind.last()) {
-        (Some(_), Some(behind)) if left(first.saturating_sub(stride)) < left(first + stride) => Some(*behind),
-        (before, behind) => before.or(behind).copied(),
+    match (before.first(), after.last()) {
+        (Some(_), Some(after)) if left(first.saturating_sub(stride)) < left(first + stride) => Some(*after),
+        (before, after) => before.or(after).copied(),
     }
 }
 

@@ -160,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// As they are, and behind the kind and the place of a value that there are.
+        /// As they are, and after the kind and the place of a value that there are.
         #[test]
         fn any_bytes_are_some_entry_or_none(
             bytes in prop::collection::vec(prop_oneof![0..4u8, any::<u8>()], 0..200),

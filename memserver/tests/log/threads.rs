@@ -55,7 +55,7 @@ fn a_thread_syncs_what_is_appended_without_being_asked() {
 }
 
 #[test]
-fn a_thread_stops_behind_a_last_sync_and_syncs_early_when_asked() {
+fn a_thread_stops_after_a_last_sync_and_syncs_early_when_asked() {
     let (disk, mut staging, thread, told) = threaded(SyncPolicy::Interval(Duration::from_secs(3600)));
     staging.append(&payload(1)).unwrap();
     staging.want_sync(1);

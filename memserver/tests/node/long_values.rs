@@ -382,7 +382,7 @@ fn a_snapshot_of_a_table_with_a_damaged_value_does_not_count() {
     for _ in 0..1000 {
         node.work();
     }
-    assert_eq!(snapshots(&world), before, "it would lack the records behind the damage");
+    assert_eq!(snapshots(&world), before, "it would lack the records after the damage");
     region.write_bytes(at as u64 + 100, &value[100..101]).expect("inside");
     node.begin_snapshot();
     for _ in 0..1000 {

@@ -32,7 +32,7 @@ fn records<T: TestKeys>(apart: u64) -> Vec<(Key<T>, Vec<u8>)> {
     (0..40).map(|i| (T::key(i * apart), value::<T>(i * apart, 0, 8))).collect()
 }
 
-fn an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again<T: TestKeys>() {
+fn an_operation_that_changes_nothing_after_one_that_waits_is_not_decided_again<T: TestKeys>() {
     let mut world = World::new(SyncPolicy::Always, 1);
     let (mut node, _) = world.begin::<T>();
     load::<T>(&mut node, 10);
@@ -415,7 +415,7 @@ for_all_keys_and_long_values!(
     what_only_the_ring_has_outlives_the_region,
     entries_that_the_disk_lost_are_made_up_for_by_the_next_process,
     what_an_unfinished_snapshot_left_is_removed_at_every_start,
-    an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again,
+    an_operation_that_changes_nothing_after_one_that_waits_is_not_decided_again,
     a_client_whose_write_waits_for_the_disk_is_not_forgotten,
     a_beginning_that_ends_at_any_store_leaves_everything_for_the_next,
     a_snapshot_counts_only_when_the_log_up_to_its_end_is_on_the_disk,

@@ -91,7 +91,7 @@ impl Peer {
                     None => continue,
                 }
             }
-            let Some((head, behind)) = tools.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
+            let Some((head, rest)) = tools.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
             let head = RequestHead::decode(head, &limits).map_err(CloseReason::Frame)?;
             let len = head.bytes as usize;
             if head.kind == Kind::Call {
@@ -100,7 +100,7 @@ impl Peer {
                 if !is_first {
                     return Err(CloseReason::Frame(FrameError::Call));
                 }
-                let Some((sum, _)) = behind.split_first_chunk::<CALL_BYTES>() else { break };
+                let Some((sum, _)) = rest.split_first_chunk::<CALL_BYTES>() else { break };
                 self.arriving = Some(Arriving {
                     tag: head.tag,
                     len: len - CALL_BYTES,
@@ -111,7 +111,7 @@ impl Peer {
                 at += HEAD_BYTES + CALL_BYTES;
                 continue;
             }
-            let Some(body) = behind.get(..len) else { break };
+            let Some(body) = rest.get(..len) else { break };
             let answered = match head.kind {
                 Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut tools.out),
                 Kind::Question => {

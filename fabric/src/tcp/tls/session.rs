@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn what_was_found_wrong_ends_a_connection_whatever_came_before_it() {
         let mut input = vec![0; 64 << 10];
-        let mut found_behind_others = 0;
+        let mut found_after_others = 0;
         for first in 0..8 {
             let ((mut node, a), (mut client, b)) = ends();
             // Where in a look it is found depends on how many there were before.
@@ -417,11 +417,11 @@ mod tests {
                 }
                 while client.send(b.as_fd(), &[7]) == Moved::Bytes(1) {}
             };
-            found_behind_others += usize::from(matches!(moved, Moved::Bytes(_)));
+            found_after_others += usize::from(matches!(moved, Moved::Bytes(_)));
             while client.send(b.as_fd(), &[7]) == Moved::Bytes(1) {}
             assert_eq!(node.receive(a.as_fd(), &mut input), Moved::Gone);
         }
-        assert!(found_behind_others > 0);
+        assert!(found_after_others > 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::verbs::{pattern, scratch};
 
 /// What is loaded after a READ is at least as new as what the READ brought, however it was read; it
 /// costs what the fixture says.
-pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
+pub fn loads_after_reads_follow_them<F: Fixture>(fixture: &F) {
     const ROUNDS: u64 = 20_000;
     let (watched, data) = (RemoteAddr::region(0), RemoteAddr::region(4096));
     let mut one = [0u64; 1];

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use fixture::Fixture;
 pub use later::{a_waker_wakes_the_memory_node, replies_may_come_later, work_goes_on_between_requests};
-pub use memory::{landings_stay_put, loads_behind_follow_reads, the_meter_counts};
+pub use memory::{landings_stay_put, loads_after_reads_follow_them, the_meter_counts};
 pub use posted::{
     a_request_that_is_not_posted_keeps_no_others_from_their_turn, posted_requests_leave_time_for_reads,
     requests_that_are_too_long_are_not_posted, the_turn_of_a_posted_request_ends_with_its_reply,
@@ -42,7 +42,7 @@ where
     bad_requests_are_refused(&F::start());
     atomics_agree_under_contention(&F::start());
     many_in_flight(&F::start());
-    loads_behind_follow_reads(&F::start());
+    loads_after_reads_follow_them(&F::start());
     landings_stay_put(&F::start());
     the_meter_counts(&F::start());
     calls_carry_every_size(&F::start());

@@ -55,12 +55,12 @@ impl Relay {
                                 std::thread::sleep(Duration::from_millis(1));
                             }
                             let mut rest = &bytes[..len];
-                            while let [first, behind @ ..] = rest
+                            while let [first, after @ ..] = rest
                                 && is_dripping.load(Ordering::Relaxed)
                             {
                                 std::thread::sleep(Duration::from_millis(10));
                                 let _ = to.write_all(&[*first]);
-                                rest = behind;
+                                rest = after;
                             }
                             let _ = to.write_all(rest);
                         }
