@@ -61,7 +61,7 @@ pub(crate) struct Lines {
     /// Lines that ended in a carriage return.
     returns: u64,
     /// Whether the file begins with a byte order mark.
-    is_marked: bool,
+    has_bom: bool,
     reading: Reading,
     /// The shape of the slots that records must fit, once it is known.
     slots: Option<RecordShape>,
@@ -85,7 +85,7 @@ impl Lines {
             line: Vec::new(),
             number: 0,
             returns: 0,
-            is_marked: false,
+            has_bom: false,
             reading,
             slots: None,
         })
@@ -107,14 +107,14 @@ impl Lines {
 
     /// What is to be said once all is read.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mark = self.is_marked.then(|| "the byte order mark at its start was left out".to_owned());
+        let bom = self.has_bom.then(|| "the byte order mark at its start was left out".to_owned());
         let returns = (self.returns > 0).then(|| {
             format!(
                 "{} ended in a carriage return, which was taken for a part of the line's end",
                 counted(self.returns, "line")
             )
         });
-        mark.into_iter().chain(returns).map(|note| format!("{}: {note}", self.name())).collect()
+        bom.into_iter().chain(returns).map(|note| format!("{}: {note}", self.name())).collect()
     }
 
     /// The next record, or `None` at the end. An error names the file, the line and the cause.
@@ -146,7 +146,7 @@ impl Lines {
         self.returns += u64::from(self.line.pop_if(|last| *last == b'\r').is_some());
         if self.number == 1 && self.line.starts_with(MARK) {
             self.line.drain(..MARK.len());
-            self.is_marked = true;
+            self.has_bom = true;
         }
         Ok(true)
     }

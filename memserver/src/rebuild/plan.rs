@@ -92,32 +92,33 @@ impl Planner<'_> {
         } else if part.reserve.is_empty() {
             self.place(xs, part);
         } else {
-            let mut marks: Vec<u64> = xs.iter().chain(&part.reserve).copied().collect();
-            marks.sort_unstable();
-            self.place(&marks, part);
+            let mut coordinates: Vec<u64> = xs.iter().chain(&part.reserve).copied().collect();
+            coordinates.sort_unstable();
+            self.place(&coordinates, part);
         }
     }
 
-    /// Cuts and places `marks`, the part's keys and what its reserve is kept for.
-    fn place(&mut self, marks: &[u64], part: &RunPart) {
+    /// Cuts and places `coordinates`, the part's keys and what its reserve is kept for.
+    fn place(&mut self, coordinates: &[u64], part: &RunPart) {
         let options = self.limits.options(part.room, u32::from(self.limits.epsilon));
         let (mut first, mut key) = (0, part.keys.start);
-        for piece in cut(marks, &self.limits.options(part.room, self.limits.cut)) {
+        for piece in cut(coordinates, &self.limits.options(part.room, self.limits.cut)) {
             let fill = options.fill.min(piece.keys as f64 / f64::from(self.limits.least_slots));
-            let placed = piece.place(&marks[first..first + piece.keys], &SegmentOptions { fill, ..options });
+            let placed =
+                piece.place(&coordinates[first..first + piece.keys], &SegmentOptions { fill, ..options });
             for segment in placed {
                 let end = first + segment.keys;
                 let start = key;
                 let mut slots = Vec::with_capacity(segment.keys);
-                for (mark, slot) in marks[first..end].iter().zip(&segment.slots) {
-                    // The other marks only stand for slots to be kept free.
-                    if key < part.keys.end && self.gathered.xs[key] == *mark {
+                for (x, slot) in coordinates[first..end].iter().zip(&segment.slots) {
+                    // The others only stand for slots to be kept free.
+                    if key < part.keys.end && self.gathered.xs[key] == *x {
                         slots.push(*slot);
                         key += 1;
                     }
                 }
-                // Marks ascend, so one that has another before it is not 0.
-                let last_x = marks.get(end).map_or(part.last_x, |next| next.saturating_sub(1));
+                // Coordinates ascend, so one that has another before it is not 0.
+                let last_x = coordinates.get(end).map_or(part.last_x, |next| next.saturating_sub(1));
                 let has_reserve = key - start < segment.keys;
                 self.push(last_x, start..key, segment.model, (slots, has_reserve));
                 first = end;
@@ -151,42 +152,42 @@ fn empty(first_x: u64, limits: &Limits) -> SegmentModel {
 /// Distances below 2 to this are fitted in half the time.
 const NARROW_BITS: u32 = 32;
 
-/// Cuts ascending marks into pieces that serve them but for a rank or so: where they lie far apart
-/// their lowest bits are dropped first, unless that makes two marks one. What is cut with less than
-/// the stored ε has a rank to spare, and placing replays the marks themselves.
-fn cut(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
-    let (Some(&first), Some(&last)) = (marks.first(), marks.last()) else { return Vec::new() };
+/// Cuts ascending coordinates into pieces that serve them but for a rank or so: where they lie far
+/// apart their lowest bits are dropped first, unless that makes two coordinates one. What is cut
+/// with less than the stored ε has a rank to spare, and placing replays the coordinates themselves.
+fn cut(coordinates: &[u64], options: &SegmentOptions) -> Vec<Piece> {
+    let (Some(&first), Some(&last)) = (coordinates.first(), coordinates.last()) else { return Vec::new() };
     let shift = (u64::BITS - (last - first).leading_zeros()).saturating_sub(NARROW_BITS);
     if shift == 0 || options.epsilon >= options.least_epsilon {
-        return cut_exactly(marks, options);
+        return cut_exactly(coordinates, options);
     }
-    let narrow: Vec<u64> = marks.iter().map(|mark| (mark - first) >> shift).collect();
+    let narrow: Vec<u64> = coordinates.iter().map(|x| (x - first) >> shift).collect();
     if !narrow.is_sorted_by(|a, b| a < b) {
-        return cut_exactly(marks, options);
+        return cut_exactly(coordinates, options);
     }
     let mut pieces = cut_exactly(&narrow, options);
     let mut at = 0;
     for piece in &mut pieces {
-        *piece = piece.stretched(marks[at], shift);
+        *piece = piece.stretched(coordinates[at], shift);
         at += piece.keys;
     }
     pieces
 }
 
-/// Cuts ascending marks into pieces. A last piece less than half as long as the one before shares
-/// that one's keys evenly, if one line each still serves: it would be small, and the other's
+/// Cuts ascending coordinates into pieces. A last piece less than half as long as the one before
+/// shares that one's keys evenly, if one line each still serves: it would be small, and the other's
 /// windows tight at its end.
-fn cut_exactly(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
+fn cut_exactly(coordinates: &[u64], options: &SegmentOptions) -> Vec<Piece> {
     let mut segmenter = Segmenter::new(*options).expect("limits are in range");
     let mut pieces: Vec<Piece> = Vec::with_capacity(2);
     let mut cut = 0;
-    for (at, mark) in marks.iter().enumerate() {
-        let Some(piece) = segmenter.push_or_equal(*mark).expect("marks ascend") else { continue };
+    for (at, x) in coordinates.iter().enumerate() {
+        let Some(piece) = segmenter.push_or_equal(*x).expect("coordinates ascend") else { continue };
         pieces.push(piece);
         // Should the rest be one short piece, it is not fitted twice.
-        let rest = marks.len() - at;
+        let rest = coordinates.len() - at;
         if rest < piece.keys / 2
-            && let Some([low, high]) = halves(piece, &marks[cut..], options)
+            && let Some([low, high]) = halves(piece, &coordinates[cut..], options)
         {
             pieces.pop();
             pieces.extend([low, high]);
@@ -198,13 +199,13 @@ fn cut_exactly(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
     pieces
 }
 
-/// Two pieces of equal length for `marks`, with the first of which `piece` begins; `None` if the
-/// second half is none.
-fn halves(piece: Piece, marks: &[u64], options: &SegmentOptions) -> Option<[Piece; 2]> {
-    let (low, high) = marks.split_at(marks.len() / 2);
+/// Two pieces of equal length for `coordinates`, with the first of which `piece` begins; `None` if
+/// the second half is none.
+fn halves(piece: Piece, coordinates: &[u64], options: &SegmentOptions) -> Option<[Piece; 2]> {
+    let (low, high) = coordinates.split_at(coordinates.len() / 2);
     let mut segmenter = Segmenter::new(*options).expect("limits are in range");
-    for mark in high {
-        if segmenter.push_or_equal(*mark).expect("marks ascend").is_some() {
+    for x in high {
+        if segmenter.push_or_equal(*x).expect("coordinates ascend").is_some() {
             return None;
         }
     }

@@ -1,10 +1,10 @@
 //! The reserve of slots ahead of a run of inserts.
 //!
-//! The reserve is planned as if the expected keys were there already. *Marks* stand for them while
-//! pieces are cut and slots assigned, and are then dropped. So the line covers the reserve, and
-//! every slot of it is in the windows of the keys it is meant for. A run through empty space gets
-//! marks at its own pace. A run through older keys gets as many marks between the older keys ahead
-//! of it as it left keys between those it has passed.
+//! The reserve is planned as if the expected keys were there already. Coordinates stand for them
+//! while pieces are cut and slots assigned, and are then dropped. So the line covers the reserve,
+//! and every slot of it is in the windows of the keys it is meant for. A run through empty space
+//! gets reserved coordinates at its own pace. A run through older keys gets as many of them between
+//! the older keys ahead of it as it left keys between those it has passed.
 
 use std::ops::Range;
 
@@ -21,11 +21,11 @@ pub(super) struct RunPart {
     pub last_x: u64,
     /// How full and long their segments may be.
     pub room: FillLimits,
-    /// Marks of the keys to come, none of them a record's.
+    /// Coordinates of the keys to come, none of them a record's.
     pub reserve: Vec<u64>,
 }
 
-/// Least marks ahead of a run.
+/// Least reserved coordinates ahead of a run.
 const LEAST_RESERVE: usize = 16;
 
 /// Divides the records at a run: in the direction of the run the old ones, those it left behind,
@@ -89,17 +89,17 @@ struct InsertSpace<'a> {
     /// Records ahead, in ascending order.
     xs: &'a [u64],
     /// Greatest distance inside the range.
-    end: u64,
+    farthest: u64,
 }
 
 impl<'a> InsertSpace<'a> {
     fn of(gathered: &Gathered<'a>, run: &InsertRun) -> Self {
         let (head, ascends) = (gathered.xs[run.last], run.ascends());
-        let (before, behind) = (&gathered.xs[..run.last], &gathered.xs[run.last + 1..]);
+        let (before, after) = (&gathered.xs[..run.last], &gathered.xs[run.last + 1..]);
         if ascends {
-            Self { head, ascends, xs: behind, end: gathered.last_x.saturating_sub(head) }
+            Self { head, ascends, xs: after, farthest: gathered.last_x.saturating_sub(head) }
         } else {
-            Self { head, ascends, xs: before, end: head.saturating_sub(gathered.first_x) }
+            Self { head, ascends, xs: before, farthest: head.saturating_sub(gathered.first_x) }
         }
     }
 
@@ -113,53 +113,55 @@ impl<'a> InsertSpace<'a> {
         if self.ascends { self.head + distance } else { self.head - distance }
     }
 
-    /// The marks of a reserve, and how many records lie among them; together at most `room`.
+    /// The coordinates of a reserve, and how many records lie among them; together at most `room`.
     fn reserve(&self, run: &InsertRun, room: usize, options: &RunOptions) -> (Vec<u64>, usize) {
         // At least a fifth of what lies along the run is not its own.
         if run.others() * 4 >= run.keys {
             let most = run.keys.saturating_mul(options.growth_among_keys).max(LEAST_RESERVE);
-            self.marks_among_records(run, room, most)
+            self.reserve_among_records(run, room, most)
         } else {
             let most = run.keys.saturating_mul(options.growth).max(LEAST_RESERVE);
-            self.marks_at_its_pace(run, room, most)
+            self.reserve_at_pace(run, room, most)
         }
     }
 
-    fn marks_at_its_pace(&self, run: &InsertRun, room: usize, most: usize) -> (Vec<u64>, usize) {
-        let (mut marks, mut records) = (Vec::new(), 0);
+    fn reserve_at_pace(&self, run: &InsertRun, room: usize, most: usize) -> (Vec<u64>, usize) {
+        let (mut reserved, mut records) = (Vec::new(), 0);
         for n in 1.. {
-            let at = run.ahead(n).filter(|at| *at <= self.end);
-            let Some(at) = at.filter(|_| marks.len() < most && marks.len() + records < room) else { break };
+            let at = run.ahead(n).filter(|at| *at <= self.farthest);
+            let Some(at) = at.filter(|_| reserved.len() < most && reserved.len() + records < room) else {
+                break;
+            };
             let mut taken = false;
             while let Some(record) = self.record(records).filter(|record| *record <= at) {
                 taken |= record == at;
                 records += 1;
             }
             if !taken {
-                marks.push(self.coordinate(at));
+                reserved.push(self.coordinate(at));
             }
         }
-        (marks, records)
+        (reserved, records)
     }
 
-    fn marks_among_records(&self, run: &InsertRun, room: usize, most: usize) -> (Vec<u64>, usize) {
-        let (mut marks, mut records, mut at) = (Vec::new(), 0, 0);
+    fn reserve_among_records(&self, run: &InsertRun, room: usize, most: usize) -> (Vec<u64>, usize) {
+        let (mut reserved, mut records, mut at) = (Vec::new(), 0, 0);
         let mut owed = 0;
         while let Some(record) = self.record(records)
-            && marks.len() < most
-            && marks.len() + records < room
+            && reserved.len() < most
+            && reserved.len() + records < room
         {
             owed += run.keys;
             let gap = record - at;
-            // Steps of at least one, so that all marks are distinct and none is a record.
+            // Steps of at least one, so that all coordinates are distinct and none is a record.
             let here =
-                ((owed / run.others().max(1)).min(most - marks.len()) as u64).min(gap.saturating_sub(1));
+                ((owed / run.others().max(1)).min(most - reserved.len()) as u64).min(gap.saturating_sub(1));
             owed %= run.others().max(1);
             let step = |i: u64| (u128::from(gap) * u128::from(i) / u128::from(here + 1)) as u64;
-            marks.extend((1..=here).map(|i| self.coordinate(at + step(i))));
+            reserved.extend((1..=here).map(|i| self.coordinate(at + step(i))));
             records += 1;
             at = record;
         }
-        (marks, records)
+        (reserved, records)
     }
 }
