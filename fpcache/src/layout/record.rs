@@ -74,7 +74,7 @@ impl ValueExtent {
     }
 
     /// Whether these bytes are the value. About 0.1 ns a byte.
-    pub fn vouches_for(&self, value: &[u8]) -> bool {
+    pub fn is_proof_of(&self, value: &[u8]) -> bool {
         value.len() == self.bytes as usize && xxh3_64(value) == self.checksum
     }
 }
@@ -310,7 +310,7 @@ mod tests {
             checksum: xxh3_64(&value),
         };
         assert!(
-            extent.vouches_for(&value) && !extent.vouches_for(&value[1..]) && !extent.vouches_for(&[8; 300])
+            extent.is_proof_of(&value) && !extent.is_proof_of(&value[1..]) && !extent.is_proof_of(&[8; 300])
         );
         let mut body = vec![0; shape.body_bytes()];
         let used = shape.fill::<ByteKeys>(&mut body, b"key", &Stored::External(extent));

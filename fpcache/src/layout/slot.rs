@@ -153,13 +153,13 @@ impl SlotWord {
 
     /// Whether `body` is the record this word was written for, in a segment of this generation.
     #[inline]
-    pub fn vouches_for(self, generation: u32, body: &[u8]) -> bool {
+    pub fn is_proof_of(self, generation: u32, body: &[u8]) -> bool {
         self.checksum() == checksum(generation, self.version(), body)
     }
 
     /// The same for a record of two words, in fewer instructions.
     #[inline(always)]
-    pub fn vouches_for_pair(self, generation: u32, body: [u64; 2]) -> bool {
+    pub fn is_proof_of_pair(self, generation: u32, body: [u64; 2]) -> bool {
         self.checksum() == checksum_of_pair(generation, self.version(), body)
     }
 }
@@ -261,17 +261,17 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_body_generation_or_version_is_not_vouched_for(
+        fn a_changed_body_generation_or_version_is_not_proven(
             generation: u32, version: u32, body: [u8; 24], at in 0usize..24, flip in 1u8..,
         ) {
             let word = SlotWord::live(generation, version, &body);
-            prop_assert!(word.vouches_for(generation, &body));
+            prop_assert!(word.is_proof_of(generation, &body));
             let mut other = body;
             other[at] ^= flip;
-            prop_assert!(!word.vouches_for(generation, &other));
-            prop_assert!(!word.vouches_for(generation.wrapping_add(1), &body));
+            prop_assert!(!word.is_proof_of(generation, &other));
+            prop_assert!(!word.is_proof_of(generation.wrapping_add(1), &body));
             let next = SlotWord::from_bits(word.to_bits() ^ 1 << 2);
-            prop_assert!(!next.vouches_for(generation, &body));
+            prop_assert!(!next.is_proof_of(generation, &body));
         }
     }
 }

@@ -83,7 +83,7 @@ impl Extents {
         if self.believes_all {
             return true;
         }
-        extent.vouches_for(value)
+        extent.is_proof_of(value)
     }
 }
 

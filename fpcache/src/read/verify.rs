@@ -53,7 +53,7 @@ impl Rules {
         if self.skips_checksums {
             return true;
         }
-        word.vouches_for(generation, body)
+        word.is_proof_of(generation, body)
     }
 
     /// The same, for a slot of one word and a record of two.
@@ -63,7 +63,7 @@ impl Rules {
         if self.skips_checksums {
             return true;
         }
-        matches!(slot, [_, first, second] if word.vouches_for_pair(generation, [*first, *second]))
+        matches!(slot, [_, first, second] if word.is_proof_of_pair(generation, [*first, *second]))
     }
 }
 

@@ -151,7 +151,7 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     let value = match entry.value {
         _ if entry.kind == MutationKind::Remove => None,
         Stored::Here(value) => Some(value),
-        Stored::External(extent) if extent.vouches_for(pieces) => Some(&pieces[..]),
+        Stored::External(extent) if extent.is_proof_of(pieces) => Some(&pieces[..]),
         Stored::External(_) => return Err(undecodable()),
     };
     table.put_back(superblock, entry.key.borrow(), entry.version, value)?;

@@ -162,7 +162,7 @@ pub(crate) fn read_value<K: BuildKeys, M: NodeMemory>(
     let at = out.len();
     out.resize(at + extent.bytes as usize, 0);
     superblock.region.read_bytes(extent.address.offset(), &mut out[at..])?;
-    if extent.vouches_for(&out[at..]) {
+    if extent.is_proof_of(&out[at..]) {
         return Ok(());
     }
     Err(Corrupt::new("value", extent.address.offset(), "its checksum does not match").into())

@@ -76,7 +76,7 @@ pub(crate) fn extents_in<'b, K: KeySpace>(
     live_records::<K>(geometry, slots).filter_map(move |LiveRecord { word, body, parts }| {
         let Stored::External(extent) = parts.value else { return None };
         let key = K::view(parts.key)?;
-        word.vouches_for(generation, body).then_some((key, extent))
+        word.is_proof_of(generation, body).then_some((key, extent))
     })
 }
 
@@ -118,15 +118,15 @@ impl<M: NodeMemory> Slots<'_, M> {
         if word.is_free() {
             return CopiedSlot::Free;
         }
-        let is_vouched = word.vouches_for(self.generation, body);
-        if is_vouched
+        let is_proven = word.is_proof_of(self.generation, body);
+        if is_proven
             && word.state() == SlotState::Live
             && let Some(RecordParts { key, value }) = self.geometry.shape.parts::<K>(body)
             && let Some(key) = K::view(key)
         {
             return CopiedSlot::Whole(key, value);
         }
-        let may_be_free = word.checksum() == 0 || !is_vouched && word.state() == SlotState::Free;
+        let may_be_free = word.checksum() == 0 || !is_proven && word.state() == SlotState::Free;
         match may_be_free && self.has_no_fingerprint(slot) {
             true => CopiedSlot::Free,
             false => CopiedSlot::Damaged,

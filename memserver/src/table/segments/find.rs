@@ -115,7 +115,7 @@ impl<K: BuildKeys> Segments<K> {
         let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
         body.resize(shape.body_bytes(), 0);
         slots.read_body(slot, body)?;
-        if !word.vouches_for(slots.generation, body) {
+        if !word.is_proof_of(slots.generation, body) {
             return Ok(None);
         }
         let used = shape.parts::<K>(body).map(|parts| shape.used(parts.key.len(), &parts.value));

@@ -143,7 +143,7 @@ impl<T: TestKeys> Writer<T> {
                 let bytes = (word(&head) >> 32) as u32;
                 let extent = ValueExtent { address, bytes, checksum: word(&value) };
                 let value = node.read(address.offset(), bytes as usize);
-                assert!(extent.vouches_for(&value), "the value that lies outside is not there");
+                assert!(extent.is_proof_of(&value), "the value that lies outside is not there");
                 Some((value, token))
             }
             2 => None,
