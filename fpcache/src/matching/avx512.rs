@@ -90,20 +90,21 @@ unsafe fn load(at: *const u8) -> __m512i {
 unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
     debug_assert!((1..=64).contains(&len));
     // SAFETY: the caller vouches.
-    unsafe { load_over(_mm512_setzero_si512(), at, _bzhi_u64(u64::MAX, len as u32)) }
+    unsafe { load_masked(at, _bzhi_u64(u64::MAX, len as u32)) }
 }
 
-/// Loads those of 64 bytes that have a bit in `bytes` over those of `v`. The others are not
+/// Loads those of 64 bytes that have a bit in `bytes`, and zeros for the others, which are not
 /// accessed.
 ///
 /// # Safety
 /// They may be loaded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-unsafe fn load_over(mut v: __m512i, at: *const u8, bytes: u64) -> __m512i {
+unsafe fn load_masked(at: *const u8, bytes: u64) -> __m512i {
+    let v;
     // SAFETY: as for `load`; bytes that are masked off are not accessed.
     unsafe {
-        asm!("vmovdqu8 {v}{{{bytes}}}, zmmword ptr [{at}]", v = inout(zmm_reg) v, at = in(reg) at,
+        asm!("vmovdqu8 {v}{{{bytes}}}{{z}}, zmmword ptr [{at}]", v = out(zmm_reg) v, at = in(reg) at,
             bytes = in(kreg) bytes, options(nostack, readonly, preserves_flags));
     }
     v
@@ -112,10 +113,7 @@ unsafe fn load_over(mut v: __m512i, at: *const u8, bytes: u64) -> __m512i {
 /// Bytes of a vector, and of a cache line.
 const LINE: usize = 64;
 
-/// See [`Kernels::hits_in`]. Three cache lines at a time: most windows have no more, so that no
-/// jump depends on how long a window is, or on what it holds, and the processor runs ahead while it
-/// is on its way. Each vector is one line's, masked where the window begins and ends: a load that
-/// reaches into the next line waits for that, too, though what it wants of it be masked off.
+/// See [`Kernels::hits_in`]. Most windows have three cache lines at most.
 ///
 /// # Safety
 /// The window's bytes may be loaded.
@@ -124,38 +122,79 @@ const LINE: usize = 64;
 unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> Hits {
     // Fingerprints are lanes of the lines they lie in.
     debug_assert!(window.at.addr().is_multiple_of(W));
+    // Zeros stand for what is not the window's.
+    debug_assert!(wanted << (64 - 8 * W) != 0);
+    if window.at.addr() % LINE + window.len > 3 * LINE {
+        // SAFETY: the caller vouches.
+        return unsafe { count_long::<W>(window, wanted) };
+    }
+    // SAFETY: the caller vouches.
+    let (count, first, frozen) = unsafe { count_lines::<W>(window, wanted) };
+    Hits { count, first, frozen }
+}
+
+/// [`count`] of any number of cache lines.
+///
+/// # Safety
+/// The window's bytes may be loaded.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+unsafe fn count_long<const W: usize>(mut window: Bytes, wanted: u64) -> Hits {
+    let (mut hits, mut before) = (Hits::default(), 0);
+    while window.len > 0 {
+        let len = window.len.min(3 * LINE - window.at.addr() % LINE);
+        // SAFETY: these are the first of the window's bytes that are left.
+        let (count, first, frozen) = unsafe { count_lines::<W>(Bytes { at: window.at, len }, wanted) };
+        if hits.count == 0 {
+            hits.first = before + first;
+        }
+        hits.count += count;
+        hits.frozen |= frozen;
+        before += (len / W) as u32;
+        window = Bytes { at: window.at.wrapping_add(len), len: window.len - len };
+    }
+    hits
+}
+
+/// Of a window that lies in three cache lines, how many fingerprints are the wanted one, where the
+/// first of them is, and whether any is FROZEN. No jump depends on how long the window is, or on
+/// what it holds, so that the processor runs ahead while it is on its way. Each vector is one
+/// line's, masked where the window begins and ends: a load that reaches into the next line waits
+/// for that, too, though what it wants of it be masked off.
+///
+/// # Safety
+/// The window's bytes may be loaded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+unsafe fn count_lines<const W: usize>(window: Bytes, wanted: u64) -> (u32, u32, bool) {
     let skip = window.at.addr() % LINE;
     let (line, end) = (window.at.wrapping_sub(skip), skip + window.len / W * W);
-    let last = end.saturating_sub(1) / LINE * LINE;
+    // Past the end, nothing of the last line.
+    let last = line.wrapping_add(end.saturating_sub(1) / LINE * LINE);
     let needle = broadcast::<W>(wanted);
-    // What bytes that are not the window's count as: neither wanted nor FROZEN.
-    let other = broadcast::<W>(u64::from(wanted << (64 - 8 * W) == 0));
-    let (mut hits, mut greatest) = (Hits::default(), other);
-    let (mut done, mut from_here) = (0, u64::MAX << skip);
-    while done < end {
-        let lanes = [0, LINE, 2 * LINE].map(|ahead| {
-            let bytes = _bzhi_u64(from_here, end.saturating_sub(done + ahead).min(LINE) as u32);
-            from_here = u64::MAX;
-            // Past the end, nothing of the last line.
-            let at = line.wrapping_add((done + ahead).min(last));
-            // SAFETY: these bytes are the window's.
-            let v = unsafe { load_over(other, at, bytes) };
-            greatest = greatest_of::<W>(greatest, v);
-            equal_lanes::<W>(v, needle)
-        });
-        // Where the first one lies is unpredictable.
+    let load = |ahead: usize, from: u64| {
+        let bytes = _bzhi_u64(from, end.saturating_sub(ahead) as u32);
+        // SAFETY: these bytes are the window's.
+        unsafe { load_masked(line.wrapping_add(ahead).min(last), bytes) }
+    };
+    let [a, b, c] = [load(0, u64::MAX << skip), load(LINE, u64::MAX), load(2 * LINE, u64::MAX)];
+    let lanes = [a, b, c].map(|v| equal_lanes::<W>(v, needle));
+    let greatest = greatest_of::<W>(greatest_of::<W>(a, b), c);
+    // Where the first one lies is unpredictable.
+    let in_line = (LINE / W) as u32;
+    let (count, first) = if W == 1 {
         let [a, b, c] = lanes.map(u64::trailing_zeros);
-        let (b, c) = ((LINE / W) as u32 + b, (2 * LINE / W) as u32 + c);
-        let first = select_unpredictable(lanes[0] != 0, a, select_unpredictable(lanes[1] != 0, b, c));
-        if hits.count == 0 {
-            // Bytes before the window do not match.
-            hits.first = ((done / W) as u32 + first).wrapping_sub((skip / W) as u32);
-        }
-        hits.count += lanes.map(u64::count_ones).iter().sum::<u32>();
-        done += 3 * LINE;
-    }
-    hits.frozen = is_frozen::<W>(greatest);
-    hits
+        let first = select_unpredictable(lanes[1] != 0, in_line + b, 2 * in_line + c);
+        (lanes.map(u64::count_ones).iter().sum(), select_unpredictable(lanes[0] != 0, a, first))
+    } else {
+        let two = lanes[0] | lanes[1] << (in_line % 64);
+        let third = 2 * in_line + lanes[2].trailing_zeros();
+        let first = select_unpredictable(two != 0, two.trailing_zeros(), third);
+        (two.count_ones() + lanes[2].count_ones(), first)
+    };
+    // Bytes before the window do not match.
+    (count, first.wrapping_sub((skip / W) as u32), is_frozen::<W>(greatest))
 }
 
 /// See [`Kernels::find_in`].

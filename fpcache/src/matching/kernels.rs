@@ -20,7 +20,7 @@ pub struct Fingerprints<'a> {
 
 /// Searches in words that other processes may change. Each word is loaded once.
 pub(crate) trait Kernels: Copy {
-    /// See [`Matcher::hits`](super::Matcher::hits).
+    /// See [`Matcher::hits`](super::Matcher::hits). No key's fingerprint is EMPTY.
     fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits;
 
     /// See [`Matcher::find`](super::Matcher::find).

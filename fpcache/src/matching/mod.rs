@@ -90,9 +90,9 @@ impl Matcher {
         with_kernels!(self, kernels => kernels.run(work))
     }
 
-    /// How many fingerprints in `window` equal `wanted`, and where the first one is. Nearly always
-    /// there is one at most, and this is the short way to it. A trailing part of `window` shorter
-    /// than one fingerprint is ignored.
+    /// How many fingerprints in `window` equal `wanted`, which is a key's, and where the first one
+    /// is. Nearly always there is one at most, and this is the short way to it. A trailing part of
+    /// `window` shorter than one fingerprint is ignored.
     #[inline]
     pub fn hits(&self, window: Fingerprints<'_>, wanted: u64) -> Hits {
         self.hits_in(window, wanted, &mut Vec::new())
@@ -230,7 +230,9 @@ mod tests {
                     }
                 }
                 let count = window.len() / w;
-                let wanted = if count == 0 { 7 } else { width.get(&window, at.index(count)).unwrap_or(7) };
+                let wanted = if count == 0 { None } else { width.get(&window, at.index(count)) };
+                // No key's fingerprint is the one of free slots.
+                let wanted = wanted.filter(|wanted| *wanted != FingerprintWidth::EMPTY).unwrap_or(7);
                 let expected = oracle(width, &window, wanted, base);
                 // Among other bytes of its words.
                 let skip = skip / w * w;
