@@ -2,8 +2,9 @@
 //!
 //! A [`Client`] looks up keys in a memory node: in another process, named by a URL, or, with the
 //! feature `embedded`, in this process. Lookups are one-sided: over shared memory the memory node's
-//! processor is not involved, and over sockets dedicated threads answer READs. One handle serves
-//! any number of threads; a thread that does many lookups should have its own [`Reader`].
+//! processor is not involved; over sockets dedicated threads answer the READs, or look single keys
+//! and small groups up themselves. One handle serves any number of threads; a thread that does many
+//! lookups should have its own [`Reader`].
 //!
 //! ```
 //! use fpcache_client::{Client, TableParameters};

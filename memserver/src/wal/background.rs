@@ -110,7 +110,7 @@ pub(crate) trait Snapshots: Send {
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>>;
 }
 
-/// Snapshots kept beside the newest.
+/// Snapshots kept, the newest among them.
 const SNAPSHOTS_KEPT: usize = 2;
 
 /// A snapshot on its way to the disk.
