@@ -157,7 +157,8 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let identity = recovery_area.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
-    let drain = sync_before_seen(&staging, &disk, startup)?;
+    let (applied, _) = recovery_area.applied()?;
+    let drain = sync_before_seen(&staging, &disk, startup, applied)?;
     let (incarnation, node) = (startup.incarnation, startup.node);
     let memory = (region, grant, lease);
     let found =
@@ -167,7 +168,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
         return Err(RecoverError::Misfit { lsn: 0 });
     };
     let waker = background.waker();
-    let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup), Ok)?;
+    let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup, found.applied), Ok)?;
     let newest = durability::newest_snapshot(&disk, Some(staging.lineage()))?.map(|newest| newest.first);
     // The log does not follow it where its first files are gone or cannot be used, or entries were
     // lost since.
@@ -197,13 +198,14 @@ fn sync_before_seen<M: NodeMemory, D: Disk + Clone>(
     staging: &Staging<M>,
     disk: &D,
     startup: &Startup,
+    applied: Lsn,
 ) -> Result<Option<Drain<M, D>>, RecoverError> {
     let Startup { sync, now, .. } = *startup;
     let (first, last) = (staging.readable_lsn()? + 1, staging.last_lsn());
     if sync != SyncPolicy::Always || first > last {
         return Ok(None);
     }
-    let mut drain = open_drain(staging, disk, startup)?;
+    let mut drain = open_drain(staging, disk, startup, applied)?;
     match drain.finish(now) {
         Err(source) if source.is_full() => Err(RecoverError::NotOnDisk { first, last, source }),
         Err(error) => Err(durability::OpenError::from(error).into()),
@@ -215,9 +217,10 @@ fn open_drain<M: NodeMemory, D: Disk + Clone>(
     staging: &Staging<M>,
     disk: &D,
     startup: &Startup,
+    applied: Lsn,
 ) -> Result<Drain<M, D>, RecoverError> {
     let options = LogOptions { sync: startup.sync, ..LogOptions::default() };
-    Ok(Drain::open(staging, disk.clone(), options)?)
+    Ok(Drain::open_after(staging, disk.clone(), options, applied)?)
 }
 
 /// Begins with empty memory: with what the disk holds, or with nothing.
@@ -261,7 +264,7 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     recovery_area.begin(&Identity { boot, lineage, incarnation, before: incarnation, files, limit })?;
     node.superblock.recovery_area = Some(recovery_area.clone());
     node.waker = background.waker();
-    let drain = open_drain(&staging, &disk, startup)?;
+    let drain = open_drain(&staging, &disk, startup, 0)?;
     let wal = wal(recovery_area, staging, drain, disk, startup, background, from.snapshot)?;
     if matches!(from.origin, Origin::Disk { .. }) {
         node.has_snapshot = !wal.has_lost();

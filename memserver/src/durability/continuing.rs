@@ -1,10 +1,13 @@
 //! The log's files as a staging ring finds them that goes on with the log.
 
+use std::ops::RangeInclusive;
+
 use fpcache_fabric::NodeMemory;
+use tracing::warn;
 
 use super::disk::{Disk, DiskErrorKind};
 use super::error::LogError;
-use super::log::{LogReader, ReadLimit, RecoveryError, Report};
+use super::log::{LogReader, ReadLimit, RecoveryError, Report, damaged_ends_with};
 use super::lsn::Lsn;
 use super::ring::{Ring, Word};
 
@@ -42,6 +45,31 @@ pub(super) fn files_for<M: NodeMemory>(
     let (_, report) = LogReader::look(disk, Some(ring.lineage), ReadLimit::Below(freed + 1))?;
     continues(&report, freed)?;
     Ok(report)
+}
+
+/// As [`files_for`], where the last file is damaged and memory has what all records did that the
+/// ring has given back. Of `records`, from the last of these to the last that memory can have, the
+/// file must end with one: if it has others after them, memory is older. It counts as if it had
+/// been lost, so that a snapshot is to make up for it.
+pub(super) fn files_despite<M: NodeMemory>(
+    damage: RecoveryError,
+    ring: &Ring<M>,
+    disk: &impl Disk,
+    records: RangeInclusive<Lsn>,
+) -> Result<Report, OpenError> {
+    let freed = *records.start();
+    let (_, found) = LogReader::look(disk, Some(ring.lineage), ReadLimit::Whole)?;
+    if !damaged_ends_with(disk, &found, records).map_err(RecoveryError::from)? {
+        return Err(damage.into());
+    }
+    if let RecoveryError::Damaged { file, offset, lsn, why } = &damage {
+        warn!(
+            "log file {file} is damaged at offset {offset}, where record {lsn} should be ({why}); memory has all that it had, and a \
+             snapshot is written at once, before which nothing is acknowledged"
+        );
+    }
+    ring.store(Word::LostLsn, freed).map_err(LogError::from)?;
+    Ok(Report { half_made: found.half_made, ..Report::default() })
 }
 
 /// Syncs the file with the last records that the ring has given back unsynced: the next file relies

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::frame::{self, FRAME_HEADER_BYTES, Fault};
+use super::frame::{self, FRAME_HEADER_BYTES, Fault, MAX_PAYLOAD_BYTES};
 use super::lsn::Lsn;
 
 const SECTOR: u64 = 512;
@@ -54,8 +54,41 @@ pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> After
     }
 }
 
+/// A record after `last` that `rest`, the bytes of a file from a bad frame on, shows to have been
+/// written, whatever else is damaged.
+pub(super) fn record_after(rest: &[u8], last: Lsn, lineage: u64) -> Result<Option<Lsn>, TooMuch> {
+    let mut search = FrameSearch::new(rest, last.saturating_add(1), lineage);
+    if let Some((_, lsn)) = search.mark() {
+        return Ok(Some(lsn));
+    }
+    for is_followed in [true, false] {
+        if let Some((_, lsn)) = search.first_record(rest.len(), is_followed)? {
+            return Ok(Some(lsn));
+        }
+    }
+    Ok(None)
+}
+
+/// The record that `rest`, the bytes of a file to its end, ends with, if it is one of `lsns` and
+/// whole. Records are in order: all that the file ever had, damaged ones too, are up to it.
+pub(super) fn last_record(rest: &[u8], lsns: RangeInclusive<Lsn>, lineage: u64) -> Option<Lsn> {
+    let mut search = FrameSearch { lsns, ..FrameSearch::new(rest, 0, lineage) };
+    let longest = FRAME_HEADER_BYTES + MAX_PAYLOAD_BYTES;
+    for start in (rest.len().saturating_sub(longest).next_multiple_of(8)..rest.len()).step_by(8).rev() {
+        let Some((false, bytes, lsn)) = search.claimed(start) else { continue };
+        if bytes != rest.len() - start {
+            continue;
+        }
+        search.left = search.left.checked_sub(bytes)?;
+        if frame::decode(&rest[start..], lineage).is_ok() {
+            return Some(lsn);
+        }
+    }
+    None
+}
+
 /// There is more to do than may be done.
-struct TooMuch;
+pub(super) struct TooMuch;
 
 /// The search for frames after a bad one.
 struct FrameSearch<'a> {

@@ -7,7 +7,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::anew::write_anew;
 pub use super::continuing::OpenError;
-use super::continuing::{files_for, sync_given_back};
+use super::continuing::{files_despite, files_for, sync_given_back};
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::error::{LogError, StagingError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
@@ -95,12 +95,29 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     /// # Errors
     /// If the files do not reach the ring, are another log's, are damaged before it, or the new
     /// file cannot be made.
-    pub fn open(staging: &Staging<M>, mut disk: D, options: LogOptions) -> Result<Self, OpenError> {
+    pub fn open(staging: &Staging<M>, disk: D, options: LogOptions) -> Result<Self, OpenError> {
+        Self::open_after(staging, disk, options, 0)
+    }
+
+    /// As [`open`](Self::open), where memory has what records up to `applied` did: if these are all
+    /// that are needed of a last file that is damaged, and it can be told that it had none that
+    /// memory lacks, it counts as lost.
+    pub(crate) fn open_after(
+        staging: &Staging<M>,
+        mut disk: D,
+        options: LogOptions,
+        applied: Lsn,
+    ) -> Result<Self, OpenError> {
         let (ring, signals) = staging.shared();
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
         let word = |word| ring.load(word).map_err(LogError::from);
         let (freed, freed_lsn) = (word(Word::Freed)?, word(Word::FreedLsn)?);
-        let report = files_for(&ring, &disk, freed_lsn)?;
+        let report = match files_for(&ring, &disk, freed_lsn) {
+            Err(OpenError::Recovery(damage @ RecoveryError::Damaged { .. })) if applied >= freed_lsn => {
+                files_despite(damage, &ring, &disk, freed_lsn..=staging.last_lsn())?
+            }
+            found => found?,
+        };
         if word(Word::SyncedLsn)? < freed_lsn {
             sync_given_back(&ring, &mut disk, &report, freed_lsn)?;
         }

@@ -1,9 +1,11 @@
 //! The reader of the log's files, for recovery.
 
+use std::ops::RangeInclusive;
+
 use super::anew::{cut, write_anew};
 use super::cursor::Cursor;
 pub use super::cursor::LogFile;
-use super::damage::{AfterBadFrame, behind};
+use super::damage::{AfterBadFrame, behind, last_record, record_after};
 use super::disk::{Disk, DiskError, DiskErrorKind};
 pub use super::error::RecoveryError;
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
@@ -37,6 +39,8 @@ pub struct Report {
     pub last: Lsn,
     /// What was cut off the last file, or is to be.
     pub truncated: Option<Truncated>,
+    /// Where the last file is damaged, or torn, if it was to be read as far as it is whole.
+    pub damaged_at: Option<u64>,
     /// The disk had no room to write the last file anew: a machine crash may take what was read of
     /// it, if its sync had failed before.
     pub is_unsure: bool,
@@ -153,15 +157,15 @@ fn scan_last<D: Disk>(
     let synced = match reach {
         ReadLimit::Below(_) => return Err(damaged(fault)),
         ReadLimit::End { synced } => synced,
-        ReadLimit::Whole => return Ok(()),
+        ReadLimit::Whole => {
+            report.damaged_at = Some(cursor.offset);
+            return Ok(());
+        }
     };
     if expected <= synced {
         return Err(damaged(format!("{fault}, but all records up to {synced} had been on the disk")));
     }
-    let mut rest =
-        vec![0; usize::try_from(cursor.left()).map_err(|_| damaged("the file is too long".into()))?];
-    let read = disk.read(&file.name, cursor.offset, &mut rest)?;
-    rest.truncate(read);
+    let rest = bytes_after(disk, file, cursor.offset)?;
     let why = match behind(&rest, cursor.offset, expected, lineage) {
         AfterBadFrame::Nothing => fault,
         AfterBadFrame::Unwritten => {
@@ -187,6 +191,46 @@ fn scan_last<D: Disk>(
     }
     report.truncated = Some(cut);
     Ok(())
+}
+
+/// The bytes of a file from `offset` on.
+fn bytes_after(disk: &impl Disk, file: &LogFile, offset: u64) -> Result<Vec<u8>, DiskError> {
+    let mut rest = vec![0; usize::try_from(file.bytes.saturating_sub(offset)).unwrap_or(0)];
+    let read = disk.read(&file.name, offset, &mut rest)?;
+    rest.truncate(read);
+    Ok(rest)
+}
+
+/// The last file from its damage on, where a look at as much as is whole found any.
+fn damaged_rest(disk: &impl Disk, report: &Report) -> Result<Vec<u8>, DiskError> {
+    match (report.files.last(), report.damaged_at) {
+        (Some(last), Some(offset)) => bytes_after(disk, last, offset),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// A record after `last` that the log's last file has after its damage.
+pub(crate) fn damaged_has_after(
+    disk: &impl Disk,
+    report: &Report,
+    last: Lsn,
+) -> Result<Option<Lsn>, DiskError> {
+    let rest = damaged_rest(disk, report)?;
+    // What cannot be told is not known.
+    Ok(record_after(&rest, last, report.lineage.unwrap_or(0)).unwrap_or(None))
+}
+
+/// Whether the log's last file, which is damaged, had one of `records` as its last for certain.
+pub(super) fn damaged_ends_with(
+    disk: &impl Disk,
+    report: &Report,
+    records: RangeInclusive<Lsn>,
+) -> Result<bool, DiskError> {
+    let (rest, lineage) = (damaged_rest(disk, report)?, report.lineage.unwrap_or(0));
+    let is_last_known =
+        matches!(record_after(&rest, *records.end(), lineage), Ok(None)) && rest.len().is_multiple_of(8);
+    let last = last_record(&rest, records, lineage).filter(|_| is_last_known);
+    Ok(last.is_some_and(|last| report.half_made.as_ref().is_none_or(|next| next.first == last + 1)))
 }
 
 /// The log's files, opened for recovery.

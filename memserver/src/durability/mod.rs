@@ -67,7 +67,9 @@ pub use drain_thread::{DrainThread, LogEvent};
 pub use error::{LogError, StagingError};
 pub use frame::MAX_PAYLOAD_BYTES;
 pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Report, Truncated};
-pub(crate) use log::{ReadLimit, begins as log_begins, bytes_from as log_bytes_from, settle as settle_log};
+pub(crate) use log::{
+    ReadLimit, begins as log_begins, bytes_from as log_bytes_from, damaged_has_after, settle as settle_log,
+};
 pub use lsn::Lsn;
 pub use policy::{BadSyncPolicy, SyncPolicy};
 pub(crate) use snapshot::{

@@ -10,7 +10,7 @@ use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
     Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, Report, SnapshotReader,
-    Staging, StagingError,
+    Staging, StagingError, damaged_has_after,
 };
 use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
 use crate::startup::Startup;
@@ -216,12 +216,14 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
         return Ok(());
     };
     let last = staging.last_lsn();
-    if found.last <= last {
-        return Ok(());
-    }
+    // Those that come after damage are read by nobody, but are proof all the same.
+    let after = match found.last > last {
+        true => Some(found.last),
+        false => damaged_has_after(disk, &found, last).unwrap_or(None),
+    };
+    let Some(in_files) = after else { return Ok(()) };
     Err(format!(
-        "it ends with entry {last} of the log, whose files have entries up to {}, so it is older than they are, as after a \
-         file system that went away and came back",
-        found.last
+        "it ends with entry {last} of the log, whose files have entry {in_files}, so it is older than they are, as after a \
+         file system that went away and came back"
     ))
 }

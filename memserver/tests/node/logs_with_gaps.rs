@@ -272,10 +272,11 @@ fn what_comes_before_the_damage_of_a_log_file_is_kept_by_what_its_error_says() {
         if has_crashed {
             world.crash_keeping_notes();
         }
-        let names = world.disk.list().expect("a folder");
-        let log = names.iter().rfind(|name| name.starts_with("log-")).expect("a log");
-        let len = world.disk.len(log).expect("a file") as usize;
-        world.disk.flip(log, len * 2 / 3, 1).expect("a byte");
+        // With a last record that is whole, memory that has everything would be gone on with.
+        let (log, len) = last_log(&world);
+        for at in [len * 2 / 3, len - 1] {
+            world.disk.flip(&log, at, 1).expect("a byte");
+        }
         let Err(error) = world.try_begin::<Integers>() else { panic!("a byte is wrong") };
         let text = error.to_string();
         let (RecoverError::Log(damage) | RecoverError::Open(OpenError::Recovery(damage))) = error else {
@@ -290,6 +291,71 @@ fn what_comes_before_the_damage_of_a_log_file_is_kept_by_what_its_error_says() {
         let (mut node, recovery) = world.begin::<Integers>();
         // Each entry wrote the key of its number.
         assert_eq!(there(&mut node, 1..10), Vec::from_iter(1..lsn), "{recovery}");
+    }
+}
+
+/// The last file of the log, and its length.
+fn last_log(world: &World) -> (String, usize) {
+    let disk = world.disk.restart();
+    let names = disk.list().expect("a folder");
+    let log = names.into_iter().rfind(|name| name.starts_with("log-")).expect("a log");
+    let len = disk.len(&log).expect("a file") as usize;
+    (log, len)
+}
+
+/// The table was closed, and the operator told how to discard writes that memory had.
+#[test]
+fn memory_that_has_all_that_a_damaged_last_log_file_had_is_gone_on_with() {
+    for sync in [SyncPolicy::Always, SyncPolicy::Never] {
+        let (mut world, mut node) = loaded(sync, 1, true);
+        put_all(&mut node, 5, 1..10);
+        (0..9).for_each(|_| _ = node.work());
+        drop(node);
+        let (log, len) = last_log(&world);
+        world.disk.flip(&log, len * 2 / 3, 1).expect("a byte");
+        // As often as it likes, without a word to the disk between.
+        drop(world.begin::<Integers>());
+        let (mut node, recovery) = world.begin::<Integers>();
+        assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+        assert_eq!(there(&mut node, 1..10), Vec::from_iter(1..10), "{recovery}");
+        let early = put(&mut Writer::<Integers>::new(50), &mut node, 20);
+        assert_eq!(early, WriteStatus::NotDurable, "no start after the machine's end would reach it");
+        (0..60).for_each(|_| _ = node.work());
+        put_all(&mut node, 51, 21..24);
+        node.begin_snapshot();
+        (0..60).for_each(|_| _ = node.work());
+        drop(node);
+        world.disk = world.disk.restart().crash();
+        (world.region, world.recovery_area) = lost(&world.left);
+        let (mut node, recovery) = world.begin::<Integers>();
+        let all: Vec<_> = (1..10).chain(21..24).collect();
+        assert_eq!(there(&mut node, all.clone()), all, "{recovery}");
+    }
+}
+
+/// Of memory that is older than the log, as a file system that went away leaves it, nothing is gone
+/// on with, wherever the file is damaged: what it lacks had been acknowledged.
+#[test]
+fn memory_that_lacks_what_a_damaged_last_log_file_may_have_had_is_not_gone_on_with() {
+    for (sync, seed) in [(SyncPolicy::Always, 1), (HOURLY, 2)] {
+        let (world, mut node) = loaded(sync, seed, true);
+        put_all(&mut node, 5, 1..6);
+        (0..9).for_each(|_| _ = node.work());
+        let older = (world.region.heir(), world.recovery_area.heir());
+        put_all(&mut node, 6, 6..10);
+        (0..9).for_each(|_| _ = node.work());
+        drop(node);
+        let (log, len) = last_log(&world);
+        for at in (64..len).step_by(5) {
+            let mut world = World { disk: world.disk.deep_clone(), ..world.clone() };
+            world.disk.flip(&log, at, 1).expect("a byte");
+            (world.region, world.recovery_area) = (older.0.heir(), older.1.heir());
+            if let Ok((mut node, recovery)) = world.try_begin::<Integers>() {
+                // A last record that is damaged alone is a torn tail.
+                let all = there(&mut node, 1..10);
+                assert!(matches!(recovery.origin, Origin::Disk { .. }) && all.len() >= 8, "{at}: {recovery}");
+            }
+        }
     }
 }
 

@@ -248,10 +248,10 @@ impl MemoryDisk {
     pub fn flip(&self, name: &str, offset: usize, mask: u8) -> Result<(), DiskError> {
         let mut state = self.state();
         let inode = state.inode("flipping a byte of", name)?;
-        for bytes in [&mut inode.data, &mut inode.stable] {
-            let error = || DiskError::new("flipping a byte of", name, io::ErrorKind::UnexpectedEof.into());
-            *bytes.get_mut(offset).ok_or_else(error)? ^= mask;
-        }
+        let error = || DiskError::new("flipping a byte of", name, io::ErrorKind::UnexpectedEof.into());
+        *inode.data.get_mut(offset).ok_or_else(error)? ^= mask;
+        // What was never synced is not on the medium yet.
+        inode.stable.get_mut(offset).into_iter().for_each(|byte| *byte ^= mask);
         Ok(())
     }
 
