@@ -114,10 +114,15 @@ fn check_header(
     disk: &impl Disk,
     name: &str,
     first: Lsn,
+    is_last: bool,
     lineage: &mut Option<u64>,
 ) -> Result<(), RecoveryError> {
     let bad = |why| RecoveryError::BadFile { file: name.to_owned(), lsn: first, why };
-    let header = read_header(disk, name)?.map_err(bad)?;
+    let header = match read_header(disk, name) {
+        Err(error) if !is_last => Err(error.to_string()),
+        read => read?,
+    };
+    let header = header.map_err(bad)?;
     let expected = *lineage.get_or_insert(header.lineage);
     if header.lineage != expected {
         return Err(RecoveryError::Lineage { file: name.to_owned(), found: header.lineage, expected });
@@ -282,7 +287,7 @@ impl LogReader {
                 report.half_made = Some(LogFile { name: name.clone(), first: *first, bytes });
                 continue;
             }
-            match check_header(disk, name, *first, &mut report.lineage) {
+            match check_header(disk, name, *first, is_last, &mut report.lineage) {
                 // Perhaps neither it nor what comes before it is needed any more: later files are
                 // whole without.
                 Err(error @ RecoveryError::BadFile { .. }) if !is_last => {

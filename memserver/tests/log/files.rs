@@ -167,9 +167,13 @@ fn a_file_that_cannot_be_used_hinders_nobody_who_needs_later_ones_alone() {
     let disk = written(200, 9, SyncPolicy::Always);
     let names = logs(&disk);
     assert!(names.len() > 3);
-    for name in &names[..names.len() - 1] {
+    let whats = ["its header", "a disk that reads it"];
+    for (name, what) in names[..names.len() - 1].iter().flat_map(|name| whats.map(|what| (name, what))) {
         let mut bad = changed(&disk, |_, _| {});
-        bad.flip(name, 3, 1).unwrap();
+        match what {
+            "its header" => bad.flip(name, 3, 1).unwrap(),
+            _ => bad.fail_reads_of(name),
+        }
         let (reader, report) = LogReader::open(&mut bad, Some(LINEAGE)).unwrap();
         let mut records = reader.records(&bad, report.first).unwrap();
         for lsn in report.first..=200 {
@@ -181,8 +185,8 @@ fn a_file_that_cannot_be_used_hinders_nobody_who_needs_later_ones_alone() {
         // does not.
         for (last, is_refused) in [(report.first - 2, true), (200, false)] {
             let staging = Staging::create(memory(), 0, RING_BYTES, LINEAGE, last).unwrap();
-            let opened = Drain::open(&staging, changed(&bad, |_, _| {}), options(SyncPolicy::Always));
-            assert_eq!(opened.is_err(), is_refused, "{name}: after record {last}");
+            let opened = Drain::open(&staging, bad.deep_clone(), options(SyncPolicy::Always));
+            assert_eq!(opened.is_err(), is_refused, "{name} without {what}: after record {last}");
         }
     }
 }
