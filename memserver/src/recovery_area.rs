@@ -50,6 +50,8 @@ pub(crate) const LEFT_OUT_BYTES: usize = (RING - LEFT_OUT) as usize;
 const RECORD: u64 = 256;
 const RECORD_CHECKSUM: u64 = RECORD + TABLE_RECORD_BYTES as u64;
 const RING: u64 = 4096;
+/// Bytes that a recovery area without a ring has.
+pub(crate) const BYTES_BEFORE_RING: u64 = RING;
 /// Bits of a request's number.
 pub(crate) const REQUEST_BITS: u32 = 48;
 const CLIENT_BYTES: u64 = 16 + (MAX_OPERATIONS * WriteReply::BYTES) as u64;
@@ -80,6 +82,16 @@ impl PreviousLog {
     /// The memory is not there.
     pub fn note<M: NodeMemory>(self, recovery_area: &Arc<M>) -> Result<(), AccessError> {
         RecoveryArea::over(Arc::clone(recovery_area), 0).set_left(self)
+    }
+
+    /// Leaves the first [`BYTES_BEFORE_RING`] of a recovery area without an owner, as a start does
+    /// that ends before it has read all: with what the disk lost alone.
+    pub(crate) fn note_alone<M: NodeMemory>(self, recovery_area: &Arc<M>) -> Result<(), AccessError> {
+        let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), 0);
+        // What the process that follows brings to the disk is noted nowhere.
+        recovery_area.set_left(Self { is_on_disk: false, ..self })?;
+        recovery_area.memory.release();
+        IDENTITIES.iter().try_for_each(|at| recovery_area.memory.write_bytes(*at, &[0; IDENTITY_BYTES]))
     }
 }
 

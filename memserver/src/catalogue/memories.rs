@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use fpcache_fabric::{Access, FileAt, HugePages, MemoryError, SharedMemory};
+use fpcache_fabric::{Access, AccessError, FileAt, HugePages, MemoryError, SharedMemory};
 use tracing::warn;
 
 use super::error::TableOpenError;
@@ -15,6 +15,7 @@ use crate::budget::{Denied, Grant};
 use crate::files::{NEW_RECOVERY_AREA_FILE, RECOVERY_AREA_FILE, REGION_FILE};
 use crate::folder::{Folder, FolderError};
 use crate::recovery::RecoverError;
+use crate::recovery_area::BYTES_BEFORE_RING;
 use crate::store::{self, Memories, PreviousLog};
 
 impl Opening {
@@ -52,9 +53,8 @@ impl Opening {
         folders: &TableFolder,
         left: PreviousLog,
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
-        let ((region, region_path), (recovery_area, recovery_area_path)) =
-            (folders.region_file(), folders.notes_file());
-        remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
+        let (region, region_path) = folders.region_file();
+        keep_lost_alone(folders, left)?;
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
         warn!(
             "the disk has no room for {}: the table will be read from the disk at the next start",
@@ -86,34 +86,49 @@ fn create_recovery_area(folders: &TableFolder, reason: Reason) -> Result<Arc<Sha
     let (file, path) = folders.notes_file();
     folders.data.remove_all(NEW_RECOVERY_AREA_FILE)?;
     let new_path = path.with_file_name(NEW_RECOVERY_AREA_FILE);
-    let create = |file| SharedMemory::create_file_at(file, as_usize(bytes), HugePages::No);
-    let created = match create(FileAt::within(folders.data.as_fd(), &new_path)) {
+    let new_file = FileAt::within(folders.data.as_fd(), &new_path);
+    let create = || SharedMemory::create_file_at(new_file, as_usize(bytes), HugePages::No);
+    let created = match create() {
         // There may be room once the one before is gone.
         Err(MemoryError::NoSpace { .. }) => {
-            remove_memory(&folders.data, RECOVERY_AREA_FILE, file, path)?;
-            create(file)
+            keep_lost_alone(folders, reason.left)?;
+            create()
         }
+        created => created,
+    };
+    match created {
         Ok((created, _)) => {
             let created = noted(created, folders, reason.left)?;
             let _locked = unless_in_use(file)?;
             let renamed = folders.data.rename(NEW_RECOVERY_AREA_FILE, RECOVERY_AREA_FILE);
             renamed.map_err(FolderError::new(path, "replacing the memory of the process before"))?;
-            return Ok(created);
+            Ok(created)
         }
-        failed => failed,
-    };
-    let recovery_area = match created {
         // The recovery area is for the next process alone.
         Err(error @ MemoryError::NoSpace { .. }) if reason.restores => {
             warn!(
                 "{error}: the table in {} will be read from the disk at the next start",
                 folders.data.path().display()
             );
-            anonymous(bytes)?.0
+            noted(anonymous(bytes)?.0, folders, reason.left)
         }
-        created => created.map_err(|source| TableOpenError::RecoveryArea { bytes, source })?.0,
-    };
-    noted(recovery_area, folders, reason.left)
+        Err(source) => Err(TableOpenError::RecoveryArea { bytes, source }),
+    }
+}
+
+/// Gives the room of the last recovery area back, and leaves in its file, for the start after one
+/// that has none, which entries the disk had lost: nothing else says so.
+fn keep_lost_alone(folders: &TableFolder, left: PreviousLog) -> Result<(), TableOpenError> {
+    let (file, path) = folders.notes_file();
+    if left.lost > 0
+        && let Some((recovery_area, fd)) = unless_in_use(file)?
+        && recovery_area.len() as u64 >= BYTES_BEFORE_RING
+    {
+        noting(folders, left.note_alone(&Arc::new(recovery_area)))?;
+        let cut = rustix::fs::ftruncate(fd, BYTES_BEFORE_RING).map_err(std::io::Error::from);
+        return Ok(cut.map_err(FolderError::new(path, "cutting the memory of the process before"))?);
+    }
+    remove_memory(&folders.data, RECOVERY_AREA_FILE, file, path)
 }
 
 /// A recovery area with what is left for the start that makes it.
@@ -123,11 +138,15 @@ fn noted(
     left: PreviousLog,
 ) -> Result<Arc<SharedMemory>, TableOpenError> {
     let recovery_area = Arc::new(recovery_area);
-    left.note(&recovery_area).map_err(|error| TableOpenError::Recover {
+    noting(folders, left.note(&recovery_area))?;
+    Ok(recovery_area)
+}
+
+fn noting(folders: &TableFolder, noted: Result<(), AccessError>) -> Result<(), TableOpenError> {
+    noted.map_err(|error| TableOpenError::Recover {
         folder: folders.data.path().to_owned(),
         source: Box::new(RecoverError::from(error)),
-    })?;
-    Ok(recovery_area)
+    })
 }
 
 /// Memory without a named file.
@@ -141,11 +160,11 @@ fn as_usize(bytes: u64) -> usize {
 }
 
 /// A file of the previous process, locked, unless that is another memory node's which runs.
-fn unless_in_use(file: FileAt<'_>) -> Result<Option<SharedMemory>, TableOpenError> {
+fn unless_in_use(file: FileAt<'_>) -> Result<Option<(SharedMemory, OwnedFd)>, TableOpenError> {
     match SharedMemory::open_file_at(file, Access::ReadWrite) {
         Err(error @ MemoryError::FileInUse { .. }) => Err(TableOpenError::Memory(error)),
         // What is no memory is not in use; a file that is not there need not be removed.
-        opened => Ok(opened.ok().map(|(memory, _)| memory)),
+        opened => Ok(opened.ok()),
     }
 }
 
@@ -154,7 +173,7 @@ fn unless_in_use(file: FileAt<'_>) -> Result<Option<SharedMemory>, TableOpenErro
 /// ever, also when its table is dropped.
 fn remove_memory(folder: &Folder, name: &str, file: FileAt<'_>, path: &Path) -> Result<(), TableOpenError> {
     let locked = unless_in_use(file)?;
-    if let (Some(region), REGION_FILE) = (&locked, name) {
+    if let (Some((region, _)), REGION_FILE) = (&locked, name) {
         hosted::give_up_all(region)?;
     }
     let removed = folder.remove_file(name);
@@ -179,17 +198,14 @@ mod tests {
     use crate::catalogue::descriptor::TableDescriptor;
     use crate::catalogue::folders::TablesFolder;
     use crate::dedup::KeptReplies;
-    use crate::durability::SyncPolicy;
+    use crate::durability::{Lsn, SyncPolicy};
     use crate::files::Folders;
-    use crate::recovery_area::RecoveryArea;
+    use crate::recovery_area::{Identity, RecoveryArea};
     use crate::transit::Transit;
 
-    /// To give a region up takes seconds, and a process that ended meanwhile left notes that said
-    /// nothing of the entries that the disk had lost.
-    #[test]
-    fn what_is_left_for_a_start_is_noted_before_the_region_is_given_up() {
-        let place = tempfile::tempdir().expect("a folder");
-        let folders = Folders { data: place.path().join("data"), region: place.path().join("region") };
+    /// The folders of a table in `place`, and a start of it.
+    fn table_in(place: &Path) -> (TableFolder, Opening) {
+        let folders = Folders { data: place.join("data"), region: place.join("region") };
         let tables = TablesFolder::open(&folders).expect("made");
         let name = "t".parse().expect("a name");
         let descriptor = TableDescriptor { kind: KeyKind::U64, region_bytes: None, creation: 1 };
@@ -205,8 +221,56 @@ mod tests {
             kept_replies: KeptReplies::default(),
             follower: Follower::default(),
         };
-        let reason =
-            |lost| Reason { was_there: true, restores: true, left: PreviousLog { lost, is_on_disk: true } };
+        (folder, opening)
+    }
+
+    fn reason(lost: Lsn) -> Reason {
+        Reason { was_there: true, restores: true, left: PreviousLog { lost, is_on_disk: true } }
+    }
+
+    /// What the file of the recovery area has for the next start.
+    fn left_in(folder: &TableFolder) -> PreviousLog {
+        let (notes, _) = SharedMemory::open_file_at(folder.notes_file().0, Access::ReadWrite).expect("there");
+        let recovery_area = RecoveryArea::over(Arc::new(notes), store::RING_BYTES);
+        assert_eq!(recovery_area.identity(), Ok(None));
+        recovery_area.left().expect("inside")
+    }
+
+    /// A start without room for a region forgot what the disk had lost, and the next one believed
+    /// in a log with a gap.
+    #[test]
+    fn what_the_disk_lost_is_known_after_a_start_without_room_for_its_memory() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (folder, opening) = table_in(place.path());
+        let (made, _) = opening.create_memories(1 << 20, &folder, reason(5)).expect("room");
+        let identity = Identity {
+            boot: [7; 16],
+            lineage: 1,
+            incarnation: 2,
+            before: 2,
+            files: made.files,
+            limit: 1 << 20,
+        };
+        RecoveryArea::over(made.recovery_area, store::RING_BYTES).begin(&identity).expect("inside");
+        drop((made.region, made.grant));
+        let mut left = reason(5).left;
+        for _ in 0..3 {
+            drop(opening.create_anonymous_memories(1 << 20, &folder, left).expect("memory"));
+            left = left_in(&folder);
+            // What that process wrote may be in the operating system's memory alone.
+            assert_eq!(left, PreviousLog { lost: 5, is_on_disk: false });
+            assert_eq!(folder.data.len(RECOVERY_AREA_FILE).ok(), Some(BYTES_BEFORE_RING));
+        }
+        drop(opening.create_memories(1 << 20, &folder, Reason { left, ..reason(5) }).expect("room"));
+        assert_eq!(left_in(&folder), left);
+    }
+
+    /// To give a region up takes seconds, and a process that ended meanwhile left notes that said
+    /// nothing of the entries that the disk had lost.
+    #[test]
+    fn what_is_left_for_a_start_is_noted_before_the_region_is_given_up() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (folder, opening) = table_in(place.path());
         for lost in [5, 7] {
             let made = opening.create_memories(1 << 20, &folder, reason(lost));
             let (Memories { region, .. }, _) = made.expect("room");
@@ -214,10 +278,7 @@ mod tests {
             let error = opening.create_memories(1 << 20, &folder, reason(lost + 1));
             drop(region);
             assert!(matches!(error, Err(TableOpenError::Memory(MemoryError::FileInUse { .. }))));
-            let (notes, _) =
-                SharedMemory::open_file_at(folder.notes_file().0, Access::ReadWrite).expect("there");
-            let left = RecoveryArea::over(Arc::new(notes), store::RING_BYTES).left();
-            assert_eq!(left.ok(), Some(reason(lost + 1).left));
+            assert_eq!(left_in(&folder), reason(lost + 1).left);
             assert!(!folder.data.has(NEW_RECOVERY_AREA_FILE));
         }
     }
