@@ -12,7 +12,7 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
 use tracing::error;
 
-use crate::durability::{ExpectedSnapshot, LogError, SnapshotError, SnapshotInfo};
+use crate::durability::{ExpectedSnapshot, LogError, Lsn, SnapshotError, SnapshotInfo};
 use crate::left_out::LeftOut;
 use crate::node::parked::cost;
 use crate::node::under_way::Snapshotting;
@@ -84,6 +84,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             logged_before,
             records: Vec::new(),
             last: None,
+            log_failures: None,
             is_finished: false,
             left_out: LeftOut::default(),
         });
@@ -144,12 +145,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         // It counts only with the log up to there: that must be on the disk first.
         let last = *taking.last.get_or_insert(wal.last());
         if wal.synced() < last {
-            wal.want_synced(last);
-            // The log may wait for room, which this snapshot may have, and this one for the log.
-            return match wal.failure().as_ref().and_then(LogError::no_room) {
-                Some(full) => self.end_snapshot(Err(full.clone().into())),
-                None => Ok(SnapshotStep::Waits),
-            };
+            return self.wait_for_log(last);
         }
         if !taking.left_out.is_empty() {
             // Before it counts: else a start in between would take the disk for whole.
@@ -158,6 +154,23 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         taking.is_finished = wal.snapshots.finish(last);
         Ok(if taking.is_finished { SnapshotStep::More } else { SnapshotStep::Waits })
+    }
+
+    /// Waits for the log to be on the disk up to `last`.
+    fn wait_for_log(&mut self, last: Lsn) -> Result<SnapshotStep, TableError> {
+        let (Some(wal), Some(taking)) = (&mut self.wal, &mut self.snapshotting) else {
+            return Ok(SnapshotStep::Idle);
+        };
+        wal.want_synced(last);
+        let failures = wal.failures();
+        // The log may wait for room, which this snapshot may have, and this one for the log. But
+        // there may be room by now: that it is refused again says that there is none.
+        match wal.failure().as_ref().and_then(LogError::no_room) {
+            Some(full) if failures > *taking.log_failures.get_or_insert(failures) => {
+                self.end_snapshot(Err(full.clone().into()))
+            }
+            _ => Ok(SnapshotStep::Waits),
+        }
     }
 
     /// Takes up how the snapshot under way has ended.
@@ -229,7 +242,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             Ok(SnapshotStep::Waits | SnapshotStep::Idle) => {
                 let Some(wal) = &mut self.wal else { return Work::Nothing };
-                let Some(failure) = wal.failure() else {
+                // One that finds no room tries again first, and a step of the snapshot says how that
+                // ended.
+                let Some(failure) = wal.failure().filter(|failure| !failure.is_full()) else {
                     wal.want_synced(wal.last());
                     return Work::At(self.clock.now() + PAUSE);
                 };
@@ -255,7 +270,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     if let Some(wal) = &mut self.wal
                         && let Some(failure) = wal.wait_a_little()
                     {
-                        self.give_up_snapshot();
+                        match wal.failure().as_ref().and_then(LogError::no_room) {
+                            Some(full) => _ = self.end_snapshot(Err(full.clone().into())),
+                            None => self.give_up_snapshot(),
+                        }
                         return Err(failure);
                     }
                 }

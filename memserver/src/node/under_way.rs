@@ -37,6 +37,8 @@ pub(crate) struct Snapshotting {
     pub(super) records: Vec<u8>,
     /// The last entry of the log that may be contained, once all records are on their way.
     pub(super) last: Option<Lsn>,
+    /// How often the log had failed when it was first seen to have no room for those up to it.
+    pub(super) log_failures: Option<u64>,
     pub(super) is_finished: bool,
     /// What is damaged, and not in it.
     pub(super) left_out: LeftOut,

@@ -359,6 +359,22 @@ fn memory_that_lacks_what_a_damaged_last_log_file_may_have_had_is_not_gone_on_wi
     }
 }
 
+/// It was given up by a refusal from before there was room, and the next began two minutes later.
+#[test]
+fn a_snapshot_waits_for_a_log_that_finds_room_when_it_tries_again() {
+    let (world, mut node) = loaded(HOURLY, 1, true);
+    let snapshots = || {
+        let names = world.disk.list().expect("a folder");
+        names.iter().filter(|name| name.ends_with(".fps")).count()
+    };
+    let before = snapshots();
+    put_all(&mut node, 5, 1..4);
+    world.disk.fill_up_at_sync(0, 1);
+    node.begin_snapshot();
+    (0..60).for_each(|_| _ = node.work());
+    assert_eq!((node.stats().log_errors, snapshots()), (1, before + 1));
+}
+
 /// Snapshot and log waited for each other, and writes for both, until somebody made room.
 #[test]
 fn a_snapshot_makes_room_for_the_log_that_it_waits_for() {
