@@ -10,7 +10,7 @@ use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
     Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, Report, SnapshotReader,
-    Staging, StagingError, damaged_has_after,
+    Staging, StagingError, damaged_has_after, newest_snapshot,
 };
 use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
 use crate::startup::Startup;
@@ -128,7 +128,8 @@ fn examine_copy<M: NodeMemory, D: Disk + Clone>(
     let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
         return Ok(left);
     };
-    let last = last_on_disk(disk, identity.lineage, &found, noted.last)?;
+    let newest = newest_snapshot(disk, Some(identity.lineage))?;
+    let last = found.last.max(newest.map_or(0, |newest| newest.first.saturating_sub(1)));
     if last < noted.last {
         warn!(
             "the recovery area (notes.fpn), which is a copy or in a file system that was mounted anew, is not gone on with: it \

@@ -9,9 +9,11 @@ use crate::common::world::{Mortal, Node, RING, World, load, lost, startup};
 use crate::memory_disk::MemoryDisk;
 use fpcache::layout::RecordToken;
 use fpcache::message::{WriteKind, WriteStatus};
-use fpcache_fabric::Service;
+use fpcache_fabric::{FileIdentity, Service};
 use fpcache_memserver::durability::{Disk, OpenError, RecoveryError, SyncPolicy};
-use fpcache_memserver::store::{Background, Memories, UNKNOWN_BOOT, recovery_area_bytes, restore};
+use fpcache_memserver::store::{
+    Background, Memories, UNKNOWN_BOOT, bring_left_to_disk, recovery_area_bytes, restore,
+};
 use fpcache_memserver::{Origin, RecoverError};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -357,6 +359,23 @@ fn memory_that_lacks_what_a_damaged_last_log_file_may_have_had_is_not_gone_on_wi
             }
         }
     }
+}
+
+/// All of the snapshot was read to word a warning, and then once more.
+#[test]
+fn what_a_copy_lacks_is_told_by_the_header_of_its_snapshot() {
+    let mut world = World::new(HOURLY, 1);
+    let (mut node, _) = world.begin::<Integers>();
+    load::<Integers>(&mut node, 2000);
+    world.disk.fill_up_after(0);
+    put_all(&mut node, 5, 1..2);
+    drop(node);
+    let disk = world.disk.restart();
+    let before = disk.bytes_read();
+    let copy = FileIdentity { device: 1, inode: 2, born: 3 };
+    bring_left_to_disk(&world.recovery_area, copy, &disk, &startup(HOURLY, 9)).expect("a warning");
+    let read = disk.bytes_read() - before;
+    assert!(read < 4096, "{read} bytes were read");
 }
 
 /// It was given up by a refusal from before there was room, and the next began two minutes later.

@@ -40,6 +40,7 @@ struct State {
     /// A file whose reads fail.
     unreadable: Option<String>,
     syncs: u64,
+    bytes_read: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -241,6 +242,12 @@ impl MemoryDisk {
         self.state().syncs
     }
 
+    /// Bytes of files that were read.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.state().bytes_read
+    }
+
     /// Changes one byte of a file where it lies, as a failing medium does.
     ///
     /// # Errors
@@ -287,6 +294,7 @@ impl Disk for MemoryDisk {
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
         let len = out.len().min(data.len() - start);
         out[..len].copy_from_slice(&data[start..start + len]);
+        state.bytes_read += len as u64;
         Ok(len)
     }
 
