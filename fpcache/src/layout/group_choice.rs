@@ -50,7 +50,7 @@ impl GroupChoice {
 impl From<Grouping> for GroupChoice {
     fn from(groups: Grouping) -> Self {
         match groups.name() {
-            GroupForm::Pilots if groups.block() != Grouping::PILOT_SLOTS.into() => {
+            GroupForm::Pilots if groups.block() != u16::from(Grouping::PILOT_SLOTS) => {
                 Self::Pilots(groups.per_block)
             }
             form => Self::Fixed(form),

@@ -142,13 +142,14 @@ impl SlotWord {
         (self.0 >> 32) as u32
     }
 
-    /// Whether one of the words that `or` is the bitwise or of is not as its segment was loaded
-    /// with it: of a version above 1, busy or frozen.
+    /// The bits of which none is set in words that segments are loaded with: some are in all words
+    /// of a version above 1, busy or frozen.
+    pub(crate) const CHANGED: u64 = 1 | (Self::VERSIONS as u64 - 2) << 2;
+
+    /// Whether the word is not as its segment was loaded with it.
     #[inline(always)]
-    pub(crate) const fn is_one_changed(or: u64) -> bool {
-        const STATE_BIT: u64 = 1;
-        const VERSION_BITS: u64 = (SlotWord::VERSIONS as u64 - 2) << 2;
-        or & (STATE_BIT | VERSION_BITS) != 0
+    pub(crate) const fn is_changed(self) -> bool {
+        self.0 & Self::CHANGED != 0
     }
 
     /// Whether `body` is the record this word was written for, in a segment of this generation.
@@ -256,7 +257,7 @@ mod tests {
                 let m = w.marked();
                 prop_assert_eq!((m.state(), m.version(), m.checksum()), parts);
                 prop_assert!(m.is_marked() && !w.is_marked() && m.in_place_of(w) == m && w.in_place_of(m) == m);
-                prop_assert_eq!(SlotWord::is_one_changed(m.to_bits()), SlotWord::is_one_changed(w.to_bits()));
+                prop_assert_eq!(m.is_changed(), w.is_changed());
             }
         }
 

@@ -11,8 +11,10 @@ use fpcache_fabric::Words;
 
 use super::hits::{Hits, KeyHits};
 use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
+use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::{SlotStride, VECTOR_WORDS};
 use crate::fingerprint::FingerprintWidth;
+use crate::layout::SlotWord;
 
 /// A slot word's state when it is frozen: both low bits.
 const FROZEN_STATE: i64 = 3;
@@ -276,4 +278,68 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
     }
     hits.frozen = hits.count == 0 && any_frozen != 0;
     hits
+}
+
+/// Where each four of the slots begin.
+#[inline(always)]
+fn fours(slots: Words<'_>) -> impl Iterator<Item = *const u64> {
+    let four = STEP_WORDS * SLOT_WORDS;
+    (0..slots.len() / four).map(move |at| slots.as_ptr().wrapping_add(at * four))
+}
+
+/// Three vectors, four slots, from the one at `at` on.
+///
+/// # Safety
+/// They may be loaded.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_three(at: *const u64) -> [__m256i; SLOT_WORDS] {
+    // SAFETY: the caller vouches.
+    unsafe { [load_whole(at), load_whole(at.add(STEP_WORDS)), load_whole(at.add(2 * STEP_WORDS))] }
+}
+
+/// See [`Kernels::nearest_in`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn nearest(slots: Words<'_>, query: NearestQuery) -> NearestSlot {
+    // Comparisons are of signed numbers.
+    let wanted = _mm256_set1_epi64x((query.wanted ^ 1 << 63) as i64);
+    let flip = _mm256_set1_epi64x(query.flip as i64);
+    let (mut least, mut slot) = (_mm256_set1_epi64x(i64::MAX), _mm256_setzero_si256());
+    let mut numbers = _mm256_setr_epi64x(1, 0, 3, 2);
+    for at in fours(slots) {
+        // SAFETY: twelve words of the slots.
+        let [a, b, c] = unsafe { load_three(at) };
+        // The second words, of slots 1, 0, 3 and 2.
+        let keys = _mm256_blend_epi32::<0b00_11_00_00>(_mm256_blend_epi32::<0b11_00_00_11>(a, b), c);
+        let distance = _mm256_sub_epi64(wanted, _mm256_xor_si256(keys, flip));
+        let is_nearer = _mm256_cmpgt_epi64(least, distance);
+        least = _mm256_blendv_epi8(least, distance, is_nearer);
+        slot = _mm256_blendv_epi8(slot, numbers, is_nearer);
+        numbers = _mm256_add_epi64(numbers, _mm256_set1_epi64x(STEP_WORDS as i64));
+    }
+    let (mut distances, mut found) = ([0u64; STEP_WORDS], [0u64; STEP_WORDS]);
+    // SAFETY: there is room for 32 bytes in each.
+    unsafe {
+        _mm256_storeu_si256(distances.as_mut_ptr().cast(), least);
+        _mm256_storeu_si256(found.as_mut_ptr().cast(), slot);
+    }
+    distances.iter().zip(found).fold(NearestSlot::NONE, |nearest, (distance, slot)| {
+        nearest.or_nearer(NearestSlot { distance: distance ^ 1 << 63, slot: slot as u32 })
+    })
+}
+
+/// See [`Kernels::is_changed_in`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn is_changed(slots: Words<'_>) -> bool {
+    let mut all = _mm256_setzero_si256();
+    for at in fours(slots) {
+        // SAFETY: twelve words of the slots.
+        let [a, b, c] = unsafe { load_three(at) };
+        // The first words.
+        let words = _mm256_blend_epi32::<0b00_00_11_00>(_mm256_blend_epi32::<0b00_11_00_00>(a, b), c);
+        all = _mm256_or_si256(all, words);
+    }
+    _mm256_testz_si256(all, _mm256_set1_epi64x(SlotWord::CHANGED as i64)) == 0
 }

@@ -12,8 +12,10 @@ use fpcache_fabric::Words;
 
 use super::hits::{Hits, KeyHits};
 use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
+use super::nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
+use crate::layout::SlotWord;
 
 /// A slot word's state when it is frozen: both low bits.
 const FROZEN_STATE: i64 = 3;
@@ -248,6 +250,69 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
     }
     hits.frozen = hits.count == 0 && any_frozen != 0;
     hits
+}
+
+/// The lanes of first words in each of the three vectors that eight slots are; those of second words are the next vector's
+/// of these. So all first words can be in one vector, and all second ones.
+const FIRSTS: [u8; SLOT_WORDS] = [0b0100_1001, 0b1001_0010, 0b0010_0100];
+/// Which slot's second word each lane holds then.
+const SLOTS_OF_SECONDS: [i64; EIGHT] = [5, 0, 3, 6, 1, 4, 7, 2];
+
+/// Where each eight of the slots begin.
+#[inline(always)]
+fn eights(slots: Words<'_>) -> impl Iterator<Item = *const u64> {
+    let eight = EIGHT * SLOT_WORDS;
+    (0..slots.len() / eight).map(move |at| slots.as_ptr().wrapping_add(at * eight))
+}
+
+/// See [`Kernels::nearest_in`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+fn nearest(slots: Words<'_>, query: NearestQuery) -> NearestSlot {
+    let [a, b, c] = FIRSTS;
+    let (wanted, flip) = (_mm512_set1_epi64(query.wanted as i64), _mm512_set1_epi64(query.flip as i64));
+    let (mut least, mut slot) = (_mm512_set1_epi64(-1), _mm512_setzero_si512());
+    // SAFETY: 64 bytes.
+    let mut numbers = unsafe { _mm512_loadu_si512(SLOTS_OF_SECONDS.as_ptr().cast()) };
+    for at in eights(slots) {
+        let mut keys = _mm512_setzero_si512();
+        // SAFETY: three loads of 64 bytes of the slots, as for `load`.
+        unsafe {
+            asm!("vmovdqu64 {keys}{{{b}}}, zmmword ptr [{at}]",
+                "vmovdqu64 {keys}{{{c}}}, zmmword ptr [{at} + 64]",
+                "vmovdqu64 {keys}{{{a}}}, zmmword ptr [{at} + 128]",
+                keys = inout(zmm_reg) keys, at = in(reg) at, a = in(kreg) a, b = in(kreg) b, c = in(kreg) c,
+                options(nostack, readonly, preserves_flags));
+        }
+        let distance = _mm512_sub_epi64(wanted, _mm512_xor_si512(keys, flip));
+        let is_nearer = _mm512_cmplt_epu64_mask(distance, least);
+        least = _mm512_mask_mov_epi64(least, is_nearer, distance);
+        slot = _mm512_mask_mov_epi64(slot, is_nearer, numbers);
+        numbers = _mm512_add_epi64(numbers, _mm512_set1_epi64(EIGHT as i64));
+    }
+    let distance = _mm512_reduce_min_epu64(least);
+    let lanes = _mm512_cmpeq_epi64_mask(least, _mm512_set1_epi64(distance as i64));
+    let slot = _mm512_castsi512_si128(_mm512_maskz_compress_epi64(lanes, slot));
+    NearestSlot { distance, slot: _mm_cvtsi128_si32(slot) as u32 }
+}
+
+/// See [`Kernels::is_changed_in`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+fn is_changed(slots: Words<'_>) -> bool {
+    let [a, b, c] = FIRSTS;
+    let mut all = _mm512_setzero_si512();
+    for at in eights(slots) {
+        // SAFETY: three loads of 64 bytes of the slots, as for `load`.
+        unsafe {
+            asm!("vporq {all}{{{a}}}, {all}, zmmword ptr [{at}]",
+                "vporq {all}{{{b}}}, {all}, zmmword ptr [{at} + 64]",
+                "vporq {all}{{{c}}}, {all}, zmmword ptr [{at} + 128]",
+                all = inout(zmm_reg) all, at = in(reg) at, a = in(kreg) a, b = in(kreg) b, c = in(kreg) c,
+                options(nostack, readonly, preserves_flags));
+        }
+    }
+    _mm512_test_epi64_mask(all, _mm512_set1_epi64(SlotWord::CHANGED as i64)) != 0
 }
 
 /// Matches up to 64 fingerprints: one bit per match. Raises `greatest` to the greatest of each

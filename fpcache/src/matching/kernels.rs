@@ -3,6 +3,7 @@
 use fpcache_fabric::Words;
 
 use super::hits::{Hits, KeyHits};
+use super::nearest::{NearestQuery, NearestSlot};
 use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
 
@@ -36,6 +37,14 @@ pub(crate) trait Kernels: Copy {
     /// How many of the slots in `window`, which is whole ones, show `key` in the word after their
     /// first, and where the first of them is. Without a branch on what the window holds.
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits;
+
+    /// Which of `slots`, whole eights of [`SLOT_WORDS`](super::SLOT_WORDS) words each, shows the key
+    /// nearest to another in its second word. Without a branch on what the slots hold.
+    fn nearest_in(self, slots: Words<'_>, query: NearestQuery) -> NearestSlot;
+
+    /// Whether the first word of any of `slots`, which are as many,
+    /// [is changed](crate::layout::SlotWord::is_changed).
+    fn is_changed_in(self, slots: Words<'_>) -> bool;
 }
 
 /// Code over kernels, to be compiled once for each kind of them.
@@ -55,7 +64,7 @@ impl<'a> Fingerprints<'a> {
 }
 
 /// A module's kernels as a type. The module has functions `count` and `scan`, of what `$of` makes
-/// of a window, and `scan_slots`, compiled for these features.
+/// of a window, and `scan_slots`, `nearest` and `is_changed`, compiled for these features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! kernels {
     ($of:path; $($feature:tt),*) => {
@@ -122,6 +131,19 @@ macro_rules! kernels {
                 // SAFETY: as for `run`.
                 unsafe { scan_slots(window, stride, key) }
             }
+
+            #[inline(always)]
+            fn nearest_in(self, slots: Words<'_>, query: NearestQuery) -> NearestSlot {
+                // SAFETY: as for `run`.
+                unsafe { nearest(slots, query) }
+            }
+
+            #[inline(always)]
+            fn is_changed_in(self, slots: Words<'_>) -> bool {
+                // SAFETY: as for `run`.
+                unsafe { is_changed(slots) }
+            }
+
         }
     };
 }

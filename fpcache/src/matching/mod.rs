@@ -12,12 +12,14 @@ mod avx2;
 mod avx512;
 mod hits;
 mod kernels;
+mod nearest;
 mod portable;
 mod stride;
 
 pub use hits::{Hits, KeyHits};
 pub use kernels::Fingerprints;
 pub(crate) use kernels::{Kernels, WithKernels};
+pub(crate) use nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
 pub use stride::SlotStride;
 
 use fpcache_fabric::Words;
@@ -129,6 +131,16 @@ impl Kernels for Matcher {
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
         with_kernels!(self, kernels => kernels.key_hits_in(window, stride, key, copy))
     }
+
+    #[inline]
+    fn nearest_in(self, slots: Words<'_>, query: NearestQuery) -> NearestSlot {
+        with_kernels!(self, kernels => kernels.nearest_in(slots, query))
+    }
+
+    #[inline]
+    fn is_changed_in(self, slots: Words<'_>) -> bool {
+        with_kernels!(self, kernels => kernels.is_changed_in(slots))
+    }
 }
 
 impl Default for Matcher {
@@ -141,6 +153,7 @@ impl Default for Matcher {
 mod tests {
     use super::*;
     use crate::fingerprint::FingerprintWidth;
+    use crate::layout::SlotWord;
     use fpcache_fabric::SharedMemory;
     use proptest::prelude::*;
     use zerocopy::IntoBytes;
@@ -208,6 +221,42 @@ mod tests {
                 let in_place = matcher.run(InSlots(changing, &stride, key));
                 prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen), "{}", matcher.name());
                 prop_assert!(in_place.count == 0 || in_place.word == hits.word);
+            }
+        }
+
+        #[test]
+        fn every_kernel_finds_the_nearest_key_and_whether_a_slot_has_changed(
+            words in prop::collection::vec(prop_oneof![0u64..40, any::<u64>()], 0..300),
+            key in prop_oneof![4 => 0u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)],
+            loaded in prop::bool::ANY,
+        ) {
+            let stride = SLOT_WORDS;
+            let mut words = words[..words.len() / (EIGHT * stride) * EIGHT * stride].to_vec();
+            if loaded {
+                words.iter_mut().step_by(stride).for_each(|word| *word &= !SlotWord::CHANGED);
+            }
+            let memory = in_memory(&words);
+            let changing = memory.words(0, 8 * words.len()).expect("they are there");
+            let is_changed = words.iter().step_by(stride).any(|word| SlotWord::from_bits(*word).is_changed());
+            let keys = words.iter().skip(1).step_by(stride).copied();
+            let below = keys.clone().filter(|shown| *shown <= key).max();
+            let above = keys.filter(|shown| *shown >= key).min();
+            for matcher in Matcher::available() {
+                for slots in [words[..].into(), changing] {
+                    prop_assert_eq!(matcher.is_changed_in(slots), is_changed, "{}", matcher.name());
+                    for (query, nearest) in
+                        [(NearestQuery::at_or_below(key), below), (NearestQuery::at_or_above(key), above)]
+                    {
+                        let found = matcher.nearest_in(slots, query);
+                        let Some(nearest) = nearest.filter(|nearest| nearest.abs_diff(key) < u64::MAX) else {
+                            // There is none, but perhaps on the other side.
+                            prop_assert!(found.is_none() || query.key_at(found.distance).is_none());
+                            continue;
+                        };
+                        prop_assert_eq!(query.key_at(found.distance), Some(nearest), "{}", matcher.name());
+                        prop_assert_eq!(words[found.slot as usize * stride + 1], nearest, "{}", matcher.name());
+                    }
+                }
             }
         }
 

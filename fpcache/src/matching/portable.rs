@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::hits::{Hits, KeyHits};
 use super::kernels::{Fingerprints, Kernels, WithKernels};
+use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
 use super::stride::{self, SlotStride};
 use crate::fingerprint::FingerprintWidth;
 
@@ -49,6 +50,16 @@ impl Kernels for Portable {
 
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
         stride::portable(landed(window, copy), stride, key)
+    }
+
+    #[inline(always)]
+    fn nearest_in(self, slots: Words<'_>, query: NearestQuery) -> NearestSlot {
+        nearest(slots, SLOT_WORDS, query)
+    }
+
+    #[inline(always)]
+    fn is_changed_in(self, slots: Words<'_>) -> bool {
+        is_changed(slots, SLOT_WORDS)
     }
 }
 

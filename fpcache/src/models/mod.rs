@@ -48,6 +48,27 @@ impl<K: KeySpace> Models<K> {
         }
     }
 
+    /// Passes the segment whose range holds a key to `take`, with how many bytes the key shares with
+    /// its first one; `None` if the page of the directory for it is not here.
+    #[inline(always)]
+    pub(crate) fn with_segment<R>(
+        &self,
+        key: &K::Key,
+        take: impl FnOnce(&Segment<K>, usize) -> R,
+    ) -> Option<R> {
+        match self {
+            Self::Resident(directory) => {
+                let (segment, shared) = directory.find_shared(key)?;
+                Some(take(segment, shared))
+            }
+            Self::Paged(models) => {
+                let page = models.kept(models.page_of(key))?;
+                let (segment, shared) = page.find_shared(key);
+                Some(take(segment, shared))
+            }
+        }
+    }
+
     /// Bytes of the models with everything around them. O(number of pages) for a resident
     /// directory.
     pub fn size_in_bytes(&self) -> usize {

@@ -7,7 +7,7 @@ use crate::cache::CacheProbe;
 use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
 use crate::layout::SegmentGeometry;
-use crate::models::{Models, Page, Segment};
+use crate::models::{Page, Segment};
 use crate::plan::Plan;
 use crate::table_view::TableView;
 
@@ -35,15 +35,8 @@ impl SlotWindow {
     /// is not here.
     #[inline(always)]
     pub(super) fn of<K: KeySpace>(view: &TableView<K>, key: &K::Key) -> Option<Self> {
-        match view.models() {
-            Models::Resident(directory) => {
-                let (segment, shared) = directory.find_shared(key)?;
-                Some(Self::in_segment(segment, key, shared, view.encoders()))
-            }
-            Models::Paged(models) => {
-                Some(Self::in_page(&*models.kept(models.page_of(key))?, key, view.encoders()))
-            }
-        }
+        view.models()
+            .with_segment(key, |segment, shared| Self::in_segment(segment, key, shared, view.encoders()))
     }
 
     /// The only place where `key` can be, given the page of the directory for it.

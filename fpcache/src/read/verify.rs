@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use zerocopy::IntoBytes;
 
-use fpcache_fabric::Words;
+use fpcache_fabric::{InPlace, Words};
 
 use super::ReadError;
 use crate::key_space::KeySpace;
@@ -91,6 +91,23 @@ pub(super) fn classify<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) 
 #[inline(always)]
 fn is_key<K: KeySpace>(bytes: &[u8], key: &K::Key) -> bool {
     K::view(bytes).is_some_and(|view| view.borrow() == key)
+}
+
+/// Copies a slot: as of one moment, where slots are guarded.
+#[inline(always)]
+pub(super) fn copy_slot<K: KeySpace, L: InPlace>(
+    look: &mut L,
+    view: &TableView<K>,
+    offset: u64,
+    room: &mut [u64],
+) -> Result<(), ReadError> {
+    // A length that is known makes the copy a few loads.
+    match <&mut [u64; 3]>::try_from(&mut *room) {
+        Ok(room) if view.guards_slots() => look.record(offset, room)?,
+        _ if view.guards_slots() => look.record(offset, room)?,
+        _ => look.copy(offset, room)?,
+    }
+    Ok(())
 }
 
 /// A slot's answer for a key.

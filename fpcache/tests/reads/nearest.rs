@@ -7,7 +7,7 @@ use std::cell::Cell;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{SlotState, SlotWord};
 use fpcache::read::{
-    Nearest, NearestScratch, Operation, ReadError, Side, Step, find_nearest, find_nearest_to,
+    Cost, Nearest, NearestScratch, Neighbour, Operation, ReadError, Side, Step, find_nearest, find_nearest_to,
 };
 use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
@@ -98,6 +98,26 @@ fn what_is_nearest_to_the_ends_of_all_keys_is_found_however_far_off_it_is() {
     empty(0);
     assert_eq!(nearest(&node, Side::Floor, u64::MAX), Ok(None));
     assert_eq!(nearest(&node, Side::Ceiling, 0), Ok(None));
+}
+
+#[test]
+fn a_keys_own_record_is_found_in_one_look_beside_slots_that_were_changed() {
+    let node = sparse::<U64Keys>();
+    let view = TableView::<U64Keys>::open(&mut node.endpoint()).unwrap();
+    insert(&node, 12, 9);
+    let mut endpoint = Interrupted { inner: node.endpoint(), before: Box::new(|| {}), in_place: true };
+    let mut scratch = NearestScratch::default();
+    let mut looks = |key: u64| {
+        let take = |found: Option<Neighbour<'_, U64Keys>>, cost: Cost| {
+            (found.map(|found| *found.key), cost.round_trips)
+        };
+        find_nearest_to(&mut endpoint, &view, &mut scratch, (Side::Floor, &key), |_| true, take).unwrap()
+    };
+    assert_eq!(looks(10), (Some(10), 1));
+    assert_eq!(looks(11), (Some(10), 2), "another one's, which may have come between");
+    // What is left of a record is not one.
+    delete(&node, 12, 10);
+    assert_eq!(looks(12), (Some(10), 2));
 }
 
 fn a_search_that_is_told_to_stop_says_so<K: Numbered>() {
@@ -214,7 +234,7 @@ fn what_comes_between_two_looks_leaves_answers_of_one_instant<K: Numbered>() {
                 let found = match alone {
                     true => {
                         let asked = (side, wanted.borrow());
-                        let number = |found: Option<fpcache::read::Neighbour<'_, K>>, _| {
+                        let number = |found: Option<Neighbour<'_, K>>, _| {
                             found.map(|found| (K::number(found.key), Node::<K>::number(found.value)))
                         };
                         find_nearest_to(&mut endpoint, &view, &mut scratch, asked, |_| true, number).unwrap()

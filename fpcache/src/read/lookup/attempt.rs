@@ -22,7 +22,7 @@ use crate::matching::{Fingerprints, Kernels};
 use crate::plan::{Plan, Rule};
 use crate::read::outcome::Outcome;
 use crate::read::records::Records;
-use crate::read::verify::{Check, Rules, check, shown_word};
+use crate::read::verify::{Check, Rules, check, copy_slot, shown_word};
 use crate::read::{Cost, ReadError};
 use crate::table::{Table, WORD_SLOT_BYTES};
 pub(super) use place::{Attempt, Slot};
@@ -338,12 +338,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         let view = self.table.view();
         let at = attempt.slot_address(slot, self.slot_bytes());
         let room = self.records.room(self.slot_bytes() / 8);
-        // A length that is known makes the copy a few loads.
-        match <&mut [u64; 3]>::try_from(&mut *room) {
-            Ok(room) if view.guards_slots() => self.look.record(at, room)?,
-            _ if view.guards_slots() => self.look.record(at, room)?,
-            _ => self.look.copy(at, room)?,
-        }
+        copy_slot(&mut *self.look, view, at, room)?;
         match check::<K>(room, attempt.generation, key, Rules::of(view)) {
             Ok(Check::Found { version, value: Stored::Here(value) }) => {
                 let from = value.as_ptr() as usize - room.as_bytes().as_ptr() as usize;

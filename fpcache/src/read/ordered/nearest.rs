@@ -9,6 +9,7 @@ use super::Side;
 use super::seek::{Doorbell, FoundValue, SearchContext, SearchEnd, Seek};
 use super::short::{self, DirectSearch, NearestRecord, ShortScratch};
 use crate::key_space::KeySpace;
+use crate::matching::{Kernels, Matcher, WithKernels};
 use crate::read::external::clear;
 use crate::read::lookup::TOGETHER;
 use crate::read::place::PendingPages;
@@ -43,6 +44,7 @@ struct NearestResult<K: KeySpace> {
 /// Buffers of searches for the nearest records, kept between calls. One thread's.
 #[derive(Debug)]
 pub struct NearestScratch<K: KeySpace> {
+    matcher: Matcher,
     short: ShortScratch,
     batch: Batch,
     coming: PendingPages<K>,
@@ -59,6 +61,7 @@ pub struct NearestScratch<K: KeySpace> {
 impl<K: KeySpace> Default for NearestScratch<K> {
     fn default() -> Self {
         Self {
+            matcher: Matcher::detect(),
             short: ShortScratch::default(),
             batch: Batch::new(),
             coming: PendingPages::default(),
@@ -133,7 +136,9 @@ pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     scratch.clear();
     match endpoint.in_place(REGION)? {
         Some(look) if short::is_there(view) => {
-            find_where_they_lie(look, view, scratch, (side, keys.into_iter()))?;
+            let keys = keys.into_iter();
+            let matcher = scratch.matcher;
+            matcher.run(GroupInPlace { look, view, scratch, side, keys })?;
             if scratch.keys.is_empty() {
                 return Ok(());
             }
@@ -159,15 +164,12 @@ pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
     take: impl FnOnce(Option<Neighbour<'_, K>>, Cost) -> R,
 ) -> Result<R, ReadError> {
     if let Some(look) = endpoint.in_place(REGION)?.filter(|_| short::is_there(view)) {
-        let mut short = DirectSearch { look, view, side, scratch: &mut scratch.short };
-        if let Some(place) = short.locate(key)
-            && let Some(found) = short.find(&place)?
+        let buffers = &mut scratch.short;
+        if let Some(found) = scratch.matcher.run(OneInPlace { look, view, buffers, side, key })?
+            && let Some((key, value)) = scratch.short.record::<K>(&found)
         {
             let NearestRecord { version, cost, .. } = found;
-            short.look.count(cost.round_trips, cost.reads, cost.bytes)?;
-            if let Some((key, value)) = short.record(&found) {
-                return Ok(take(Some(Neighbour { key: key.borrow(), version, value }), cost));
-            }
+            return Ok(take(Some(Neighbour { key: key.borrow(), version, value }), cost));
         }
     }
     scratch.clear();
@@ -178,53 +180,86 @@ pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
     Ok(take(found, cost))
 }
 
-/// Finds those of a group that the short way leads to, in turns: some are located and their lines
-/// fetched before the first of them is looked at. The others are put off.
-#[inline]
-fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
+/// The short way for one key.
+struct OneInPlace<'a, K: KeySpace, L> {
     look: L,
-    view: &TableView<K>,
-    scratch: &mut NearestScratch<K>,
-    (side, mut keys): (Side, impl Iterator<Item = &'k K::Key>),
-) -> Result<(), ReadError> {
-    let mut buffers = std::mem::take(&mut scratch.short);
-    let mut short = DirectSearch { look, view, side, scratch: &mut buffers };
-    let mut some = [(K::lowest(), None); TOGETHER];
-    loop {
-        let mut count = 0;
-        for (place, key) in some.iter_mut().zip(keys.by_ref()) {
-            *place = (key, short.locate(key));
-            if let (_, Some(place)) = place {
-                short.prefetch(place);
+    view: &'a TableView<K>,
+    buffers: &'a mut ShortScratch,
+    side: Side,
+    key: &'a K::Key,
+}
+
+impl<K: KeySpace, L: InPlace> WithKernels for OneInPlace<'_, K, L> {
+    type Output = Result<Option<NearestRecord>, ReadError>;
+
+    #[inline(always)]
+    fn run<M: Kernels>(self, kernels: M) -> Self::Output {
+        let Self { look, view, buffers, side, key } = self;
+        let mut short = DirectSearch { look, view, side, kernels };
+        let Some(place) = short.locate(key) else { return Ok(None) };
+        let found = short.find(&place, buffers)?;
+        if let Some(NearestRecord { cost, .. }) = &found {
+            short.look.count(cost.round_trips, cost.reads, cost.bytes)?;
+        }
+        Ok(found)
+    }
+}
+
+/// The short way for those of a group that it leads to, in turns: some are located and their lines
+/// fetched before the first of them is looked at. The others are put off.
+struct GroupInPlace<'a, K: KeySpace, L, I> {
+    look: L,
+    view: &'a TableView<K>,
+    scratch: &'a mut NearestScratch<K>,
+    side: Side,
+    keys: I,
+}
+
+impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels for GroupInPlace<'_, K, L, I> {
+    type Output = Result<(), ReadError>;
+
+    #[inline(always)]
+    fn run<M: Kernels>(self, kernels: M) -> Self::Output {
+        let Self { look, view, scratch, side, mut keys } = self;
+        let mut short = DirectSearch { look, view, side, kernels };
+        let mut some = [(K::lowest(), None); TOGETHER];
+        loop {
+            let mut count = 0;
+            for (place, key) in some.iter_mut().zip(keys.by_ref()) {
+                *place = (key, short.locate(key));
+                if let (_, Some(place)) = place {
+                    short.prefetch(place);
+                }
+                count += 1;
             }
-            count += 1;
-        }
-        let (mut trips, mut reads, mut bytes) = (0, 0, 0);
-        for (key, place) in &some[..count] {
-            let found = match place.as_ref().map(|place| short.find(place)).transpose() {
-                Ok(found) => found.flatten(),
-                // For the search over doorbell batches to find out.
-                Err(ReadError::Stale) => None,
-                Err(error) => return Err(error),
-            };
-            let record = found.as_ref().and_then(|found| Some((found, short.record(found)?)));
-            let Some((NearestRecord { version, cost, .. }, (key, value))) = record else {
-                scratch.put_off(key);
-                continue;
-            };
-            trips = cost.round_trips.max(trips);
-            reads += cost.reads;
-            bytes += cost.bytes;
-            let start = scratch.values.len();
-            scratch.values.extend_from_slice(value);
-            let key = K::keep(key.borrow(), &mut scratch.arena);
-            let found = Some((key, *version, start..scratch.values.len()));
-            scratch.answers.push(NearestResult { found, cost: *cost, is_answered: true });
-        }
-        short.look.count(trips, reads, bytes)?;
-        if count < TOGETHER {
-            scratch.short = buffers;
-            return Ok(());
+            let (mut trips, mut reads, mut bytes) = (0, 0, 0);
+            for (key, place) in &some[..count] {
+                let found =
+                    match place.as_ref().map(|place| short.find(place, &mut scratch.short)).transpose() {
+                        Ok(found) => found.flatten(),
+                        // For the search over doorbell batches to find out.
+                        Err(ReadError::Stale) => None,
+                        Err(error) => return Err(error),
+                    };
+                let record =
+                    found.as_ref().and_then(|found| Some((found, scratch.short.record::<K>(found)?)));
+                let Some((NearestRecord { version, cost, .. }, (key, value))) = record else {
+                    scratch.put_off(key);
+                    continue;
+                };
+                trips = cost.round_trips.max(trips);
+                reads += cost.reads;
+                bytes += cost.bytes;
+                let start = scratch.values.len();
+                scratch.values.extend_from_slice(value);
+                let key = K::keep(key.borrow(), &mut scratch.arena);
+                let found = Some((key, *version, start..scratch.values.len()));
+                scratch.answers.push(NearestResult { found, cost: *cost, is_answered: true });
+            }
+            short.look.count(trips, reads, bytes)?;
+            if count < TOGETHER {
+                return Ok(());
+            }
         }
     }
 }
