@@ -24,13 +24,18 @@ pub(crate) trait WriteLane<K: BuildKeys>: Send {
         true
     }
 
+    /// Which of the table's memory nodes the last change went to.
+    fn node(&self) -> usize {
+        0
+    }
+
     /// Sends a change if none is under way. After an error it was not sent.
     fn post(&mut self, operation: &WriteOperation<'_, &K::Key>, within: Duration) -> Result<(), ClientError>;
 
     /// Waits for the end of the change under way.
     fn settle(&mut self) -> Result<WriteReply, ClientError>;
 
-    /// How the change under way ended, if that is known.
+    /// How the change under way ended, if that is known: it is once its time is over.
     fn settle_if_answered(&mut self) -> Option<Result<WriteReply, ClientError>>;
 }
 

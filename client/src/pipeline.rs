@@ -2,8 +2,10 @@
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
-use std::fmt;
+use std::time::Duration;
+use std::{fmt, thread};
 
+use crossbeam::utils::Backoff;
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::RecordToken;
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply};
@@ -20,6 +22,9 @@ use crate::lanes::WriteLane;
 
 /// The most writes that one pipeline has in flight.
 pub const MAX_IN_FLIGHT: usize = 64;
+
+/// The pause between two looks at writes at several memory nodes.
+const NAP: Duration = Duration::from_micros(50);
 
 /// Identifies a write of a pipeline. Tickets count up in the order of the writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,7 +45,7 @@ pub struct Completed<K: BuildKeys = U64Keys> {
 /// Several writes in flight from one thread, which continues meanwhile.
 ///
 /// Posting a write sends it and returns, which takes a fraction of a round trip. Up to `depth`
-/// writes are in flight; a further one waits until the oldest is answered. Outcomes are kept, at
+/// writes are in flight; a further one waits until one of them is answered. Outcomes are kept, at
 /// about a hundred bytes each, until [`poll`](Self::poll), [`next`](Self::next) or
 /// [`finish`](Self::finish) returns them: collect them regularly.
 ///
@@ -251,8 +256,9 @@ impl<K: BuildKeys> Pipeline<K> {
         self.flying.len() + self.free.len()
     }
 
-    /// The next outcome that is available without waiting, in order of arrival. A write that must
-    /// be sent again because its connection broke is waited for.
+    /// The next outcome that is available without waiting, in order of arrival: a look at each
+    /// write in flight until one has ended. A write that must be sent again because its connection
+    /// broke is waited for; one whose memory node is silent ends with its deadline.
     #[inline]
     pub fn poll(&mut self) -> Option<Completed<K>> {
         if self.completed.is_empty() {
@@ -261,12 +267,12 @@ impl<K: BuildKeys> Pipeline<K> {
         self.completed.pop_front()
     }
 
-    /// The next outcome; if none is available, waits for the oldest write in flight. `None` if all
-    /// outcomes were returned.
+    /// The next outcome; if none is available, waits for a write in flight: the oldest, or that of
+    /// the memory node which answers first. `None` if all outcomes were returned.
     #[allow(clippy::should_implement_trait, reason = "more writes may be posted after a `None`")]
     pub fn next(&mut self) -> Option<Completed<K>> {
         if self.completed.is_empty() && !self.flying.is_empty() {
-            self.settle(0);
+            self.settle_one();
         }
         self.completed.pop_front()
     }
@@ -310,9 +316,8 @@ impl<K: BuildKeys> Pipeline<K> {
     /// A lane for a write of a key. If an earlier write of the key may yet take effect, it is that
     /// one's lane: the memory node refuses it once it has this one.
     fn take_lane(&mut self, key: &K::Key) -> usize {
-        // The oldest first: its lane is the one that was used most, and its reply is likely to be
-        // there.
-        self.take_answered();
+        // Its lane is the one that was used most, and its reply is likely to be there.
+        self.take_if_answered(0);
         let doubtful =
             self.doubts.iter().find(|(other, _)| other.borrow() == key).map(|(_, (lane, _))| *lane);
         if let Some(lane) = doubtful {
@@ -326,19 +331,44 @@ impl<K: BuildKeys> Pipeline<K> {
             match self.free.pop() {
                 Some(lane) => return lane,
                 // There is one at least, so that all are in flight.
-                None => self.settle(0),
+                None => self.settle_one(),
             }
         }
     }
 
-    /// Takes the end of the oldest write if it is known.
+    /// Takes the end of the oldest write whose end is known, if there is one.
     #[inline]
-    fn take_answered(&mut self) {
-        if let Some(lane) = self.flying.front().map(|oldest| oldest.lane)
+    fn take_answered(&mut self) -> bool {
+        (0..self.flying.len()).any(|at| self.take_if_answered(at))
+    }
+
+    /// Takes the end of a write in flight if it is known.
+    #[inline]
+    fn take_if_answered(&mut self, at: usize) -> bool {
+        if let Some(lane) = self.flying.get(at).map(|write| write.lane)
             && let Some(reply) = self.lanes[lane].settle_if_answered()
-            && let Some(oldest) = self.flying.pop_front()
+            && let Some(write) = self.flying.remove(at)
         {
-            self.ended(oldest, reply);
+            self.ended(write, reply);
+            return true;
+        }
+        false
+    }
+
+    /// Waits for one of the writes in flight: for the oldest, if all are at one memory node. One that
+    /// is silent does not withhold what others answer.
+    fn settle_one(&mut self) {
+        let backoff = Backoff::new();
+        let nodes = |write: &Flying<_>| self.lanes[write.lane].node();
+        if self.flying.iter().map(nodes).is_sorted_by(PartialEq::eq) {
+            return self.settle(0);
+        }
+        while !self.take_answered() {
+            if backoff.is_completed() {
+                thread::sleep(NAP);
+            } else {
+                backoff.snooze();
+            }
         }
     }
 
@@ -387,7 +417,7 @@ impl<K: BuildKeys> Pipeline<K> {
 impl<K: BuildKeys> Drop for Pipeline<K> {
     fn drop(&mut self) {
         // A thread that panics is not to be held up.
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             self.settle_all();
         }
     }

@@ -150,23 +150,24 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         replies.pop().ok_or_else(no_reply)
     }
 
-    /// As [`settle`](Self::settle), if the reply is there; else `None`, and the change stays in
-    /// flight.
+    /// As [`settle`](Self::settle), if the reply is there or the change's time is over; else
+    /// `None`, and the change stays in flight.
     pub(crate) fn settle_if_answered(
         &self,
         lane: &mut Lane<K, T>,
     ) -> Option<Result<WriteReply, ClientError>> {
         let Lane { connection, writer, flight, .. } = lane;
-        let first = &mut flight.as_mut()?.first;
+        let ChangeInFlight { first, limits, .. } = flight.as_mut()?;
         if let Some(First::Posted(posted)) = first.take_if(|first| matches!(first, First::Posted(_))) {
             *first = Some(match connection.poll(posted, &mut writer.reply) {
                 Ok(None) => First::Answered,
-                Ok(Some(posted)) => {
-                    *first = Some(First::Posted(posted));
-                    return None;
-                }
+                Ok(Some(posted)) => First::Posted(posted),
                 Err(error) => First::Failed(Sending::of(error)),
             });
+            // Of a memory node that is silent no poll ever tells an end.
+            if matches!(first, Some(First::Posted(_))) && !limits.deadline.has_passed(self.clock.now()) {
+                return None;
+            }
         }
         Some(self.settle(lane))
     }

@@ -20,8 +20,8 @@ pub(crate) struct PoolLane<K: BuildKeys> {
     ways: Vec<RangeLane<K>>,
     /// Along which of them the change under way was sent.
     used: Option<usize>,
-    /// The number of the one along which the last change was sent.
-    last: usize,
+    /// The number of the one along which the last change was sent, and of its range.
+    last: (usize, usize),
     /// How many there were.
     opened: usize,
 }
@@ -37,14 +37,18 @@ struct RangeLane<K: BuildKeys> {
 
 impl<K: BuildKeys> PoolLane<K> {
     pub(crate) fn of(pool: &Arc<Pool<K>>) -> Self {
-        Self { pool: Arc::clone(pool), ways: Vec::new(), used: None, last: 0, opened: 0 }
+        Self { pool: Arc::clone(pool), ways: Vec::new(), used: None, last: (0, 0), opened: 0 }
     }
 }
 
 impl<K: BuildKeys> WriteLane<K> for PoolLane<K> {
     fn identity(&self) -> usize {
         // Each way has one.
-        self.last
+        self.last.0
+    }
+
+    fn node(&self) -> usize {
+        self.last.1
     }
 
     fn has_identity(&self, identity: usize) -> bool {
@@ -70,7 +74,7 @@ impl<K: BuildKeys> WriteLane<K> for PoolLane<K> {
                 }
             };
             ways[way].lane.post(operation, tries.left())?;
-            (*used, *last) = (Some(way), ways[way].number);
+            (*used, *last) = (Some(way), (ways[way].number, index));
             Ok(())
         })
     }

@@ -284,6 +284,42 @@ fn a_posted_change_that_may_have_been_made_in_a_dropped_table_is_told_to_be_unkn
     }
 }
 
+/// A poll asked for the oldest write alone, and never ended it.
+#[test]
+fn a_silent_memory_node_withholds_no_ends_of_other_writes_and_its_own_end_with_their_deadline() {
+    for polls in [false, true] {
+        let nodes = [Node::tcp(), Node::tcp()];
+        let silent = Silent::before(&nodes[1].url);
+        let all = Nodes::at(&format!("{},{}", nodes[0].url, silent.address)).unwrap();
+        all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000], CreateOptions::default()).unwrap();
+        let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+        // Has the client connected.
+        client.put(0, &[1; 8]).unwrap();
+        client.put(1000, &[1; 8]).unwrap();
+        let deadline = Duration::from_secs(2);
+        let mut pipeline = client.with_deadline(deadline).pipeline(2).unwrap();
+        let begun = Instant::now();
+        pipeline.put(2000, &MARK).unwrap();
+        // Also more than there are lanes for.
+        let others = if polls { 1..2 } else { 1..4 };
+        others.clone().for_each(|key| _ = pipeline.put(key, &[1; 8]).unwrap());
+        let mut next = || loop {
+            if let Some(ended) = if polls { pipeline.poll() } else { pipeline.next() } {
+                break (ended.key, ended.outcome);
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
+        };
+        for key in others {
+            let (of, ended) = next();
+            assert_eq!((of, ended.unwrap().status), (key, WriteStatus::Done));
+        }
+        assert!(begun.elapsed() < deadline, "{:?}", begun.elapsed());
+        let (of, ended) = next();
+        assert!(of == 2000 && matches!(ended, Err(ClientError::OutcomeUnknown { .. })), "{ended:?}");
+        assert!(begun.elapsed() < deadline + PATIENCE / 2, "{:?}", begun.elapsed());
+    }
+}
+
 #[test]
 fn no_client_goes_on_with_another_table_while_one_of_its_own_tables_memory_nodes_is_silent() {
     let mut nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
