@@ -56,7 +56,7 @@ pub(crate) use read::Rest;
 #[cfg(feature = "tokio")]
 pub(crate) use section::{Section, SectionRead};
 use sending::Writer;
-pub(crate) use sending::no_reply;
+pub(crate) use sending::{no_reply, was_never_sent};
 #[cfg(feature = "tokio")]
 pub(crate) use some::FEW_TRIES;
 

@@ -301,7 +301,7 @@ impl Nodes {
 
     /// Drops a range's table, if it is there.
     fn drop_range(&self, url: &Url, table: &TableName) -> Result<(), ClientError> {
-        match self.tables(url)?.drop_table(table) {
+        match self.tables(url)?.drop_range(table) {
             Ok(()) | Err(ClientError::NoSuchTable { .. }) => Ok(()),
             Err(error) => Err(error.at(&url.to_string())),
         }

@@ -16,6 +16,7 @@ use fpcache_fabric::{
 
 use crate::access::{believing, token_for};
 use crate::config::ClientConfig;
+use crate::core::was_never_sent;
 use crate::error::ClientError;
 use crate::url::{Url, parse_list};
 use crate::waiting::{PAUSE, until_there};
@@ -24,7 +25,8 @@ use crate::waiting::{PAUSE, until_there};
 /// may use it.
 ///
 /// [`create`](Self::create) fails if the name exists. A request whose reply was lost may have been
-/// executed; [`list`](Self::list) shows the result.
+/// executed, or may be later, after those that the memory node executes before it: that is
+/// [`OutcomeUnknown`](ClientError::OutcomeUnknown), and [`list`](Self::list) shows the result.
 #[derive(Debug)]
 pub struct Tables {
     url: Url,
@@ -131,7 +133,7 @@ impl Tables {
     pub fn ping(&self) -> Result<Duration, ClientError> {
         let after = TableName::from_bytes(&[b'z'; TableName::MAX]).ok();
         let started = Instant::now();
-        self.call(&TablesRequest::List { after }, |body| Ok(TablesPage::decode(body)?))?;
+        self.call(&TablesRequest::List { after }, ClientError::from, |body| Ok(TablesPage::decode(body)?))?;
         Ok(started.elapsed())
     }
 
@@ -143,7 +145,9 @@ impl Tables {
         let mut list = TableList::default();
         loop {
             let after = list.tables.last().map(|table| table.name);
-            let page = self.call(&TablesRequest::List { after }, |body| Ok(TablesPage::decode(body)?))?;
+            let page = self.call(&TablesRequest::List { after }, ClientError::from, |body| {
+                Ok(TablesPage::decode(body)?)
+            })?;
             (list.capacity_bytes, list.granted_bytes) = (page.capacity_bytes, page.granted_bytes);
             let is_last = page.tables.is_empty() || !page.has_more;
             list.tables.extend(page.tables);
@@ -160,12 +164,23 @@ impl Tables {
     ///
     /// # Errors
     /// [`TableExists`](ClientError::TableExists); [`Refused`](ClientError::Refused) if there is no
-    /// memory for the table; [`is_retryable`] says whether the call may succeed later.
+    /// memory for the table; [`OutcomeUnknown`](ClientError::OutcomeUnknown) if the memory node did
+    /// not answer; [`is_retryable`] says whether the call may succeed later.
     ///
     /// [`is_retryable`]: ClientError::is_retryable
     pub fn create(&self, name: &TableName, kind: KeyKind, options: CreateOptions) -> Result<(), ClientError> {
-        let CreateOptions { region_bytes } = options;
-        self.call(&TablesRequest::Create { name: *name, kind, region_bytes }, |_| Ok(()))
+        self.create_or(name, kind, options, |error| unanswered("create", name, error))
+    }
+
+    /// As [`create`](Self::create), with another error for a request that has no answer.
+    fn create_or(
+        &self,
+        name: &TableName,
+        kind: KeyKind,
+        CreateOptions { region_bytes }: CreateOptions,
+        lost: impl FnOnce(FabricError) -> ClientError,
+    ) -> Result<(), ClientError> {
+        self.call(&TablesRequest::Create { name: *name, kind, region_bytes }, lost, |_| Ok(()))
     }
 
     /// As [`create`](Self::create), but a table of the name with keys of this kind that is there
@@ -188,7 +203,9 @@ impl Tables {
     ) -> Result<bool, ClientError> {
         /// How often others may create and drop it meanwhile.
         const TRIES: u32 = 8;
-        let mut error = match self.create(name, kind, options) {
+        // One that is executed later makes what a repeated call finds.
+        let create = || self.create_or(name, kind, options, ClientError::from);
+        let mut error = match create() {
             Err(error @ ClientError::TableExists { .. }) => error,
             made => return made.map(|()| true),
         };
@@ -202,7 +219,7 @@ impl Tables {
                 Some(found) => {
                     return Err(ClientError::OtherKeys { theirs: found.kind, own: kind.name() });
                 }
-                None => match self.create(name, kind, options) {
+                None => match create() {
                     Err(again @ ClientError::TableExists { .. }) => error = again,
                     made => return made.map(|()| true),
                 },
@@ -224,8 +241,16 @@ impl Tables {
     ///
     /// # Errors
     /// [`NoSuchTable`](ClientError::NoSuchTable), or the memory node is gone.
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown) if it did not answer: it may drop the table
+    /// later, and a second drop is of the table that has the name by then, whoever made it.
     pub fn drop_table(&self, name: &TableName) -> Result<(), ClientError> {
-        self.call(&TablesRequest::Drop { name: *name }, |_| Ok(()))
+        self.call(&TablesRequest::Drop { name: *name }, |error| unanswered("drop", name, error), |_| Ok(()))
+    }
+
+    /// As [`drop_table`](Self::drop_table), of a range: no other one ever has its name, so that a
+    /// drop without an answer may be repeated.
+    pub(crate) fn drop_range(&self, range: &TableName) -> Result<(), ClientError> {
+        self.call(&TablesRequest::Drop { name: *range }, ClientError::from, |_| Ok(()))
     }
 
     /// The tables over several memory nodes that this one has ranges of, other than those whose
@@ -256,27 +281,31 @@ impl Tables {
     pub(crate) fn range(&self, request: &RangeRequest) -> Result<(), ClientError> {
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
-        self.send(&bytes, |_| Ok(()))
+        self.send(&bytes, ClientError::from, |_| Ok(()))
     }
 
     fn call<R>(
         &self,
         request: &TablesRequest,
+        lost: impl FnOnce(FabricError) -> ClientError,
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
-        self.send(&bytes, take)
+        self.send(&bytes, lost, take)
     }
 
+    /// Sends a request and passes its reply to `take`; `lost` says what it is an error of that it
+    /// has none.
     fn send<R>(
         &self,
         request: &[u8],
+        lost: impl FnOnce(FabricError) -> ClientError,
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after(self.deadline);
         let (connection, mut reply) = (self.living(deadline)?, Vec::new());
-        connection.call(request, &mut reply, deadline)?;
+        connection.call(request, &mut reply, deadline).map_err(lost)?;
         take(decode_reply(&reply)?)
     }
 
@@ -289,6 +318,17 @@ impl Tables {
         }
         Ok(connection)
     }
+}
+
+/// The error of a request to create or drop a table that has no answer.
+fn unanswered(what: &str, name: &TableName, error: FabricError) -> ClientError {
+    if was_never_sent(&error) {
+        return error.into();
+    }
+    let why = format!(
+        "no answer to the request to {what} the table `{name}`, which may yet be executed: {error}; list the tables"
+    );
+    ClientError::OutcomeUnknown { why }
 }
 
 /// What is left of a call's time.

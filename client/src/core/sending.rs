@@ -152,12 +152,7 @@ pub(super) fn of_its_table(reply: &[u8]) -> Result<(), Sending> {
 impl Sending {
     /// What the failure of a sending says.
     pub(super) fn of(error: FabricError) -> Self {
-        match error {
-            FabricError::RequestTooLong { .. } | FabricError::DamagedRequest | FabricError::Crowded => {
-                Self::Never(error)
-            }
-            other => Self::Perhaps(other),
-        }
+        if was_never_sent(&error) { Self::Never(error) } else { Self::Perhaps(error) }
     }
 
     /// What a refusal says of the request, or of one that was to follow.
@@ -204,6 +199,11 @@ pub(super) fn take_replies(
     // It does not say what was made.
     let why = format!("the reply to {} changes has {got} bytes or an unknown status", writer.batch.len());
     Err(ClientError::OutcomeUnknown { why })
+}
+
+/// Whether the request of this error was certainly not executed, and never will be.
+pub(crate) fn was_never_sent(error: &FabricError) -> bool {
+    matches!(error, FabricError::RequestTooLong { .. } | FabricError::DamagedRequest | FabricError::Crowded)
 }
 
 /// Whether it may go better the next time.

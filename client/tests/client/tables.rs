@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Directory, PATIENCE, TestKeys, value_in};
+use crate::remote;
 use fpcache::message::PROTOCOL_VERSION;
 use fpcache_client::{
     ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FingerprintWidth,
@@ -363,4 +364,37 @@ fn a_client_for_other_keys_is_told_so_when_it_is_opened() {
         node.client::<U64Keys>("numbers").put(1, &[0; 8]).unwrap();
         node.client::<ByteKeys>("default").put("one", b"1").unwrap();
     }
+}
+
+/// It was told as a failure after which the request may be repeated: a second drop is of a table that
+/// another program has made meanwhile.
+#[test]
+fn a_request_about_a_table_that_is_not_answered_is_of_unknown_outcome() {
+    let node = remote::Node::start();
+    let (url, holds) = remote::relay_to(node.url());
+    let config = ClientConfig::default().with_deadline(Duration::from_millis(500));
+    let told = |ask: &dyn Fn(&Tables) -> Result<(), ClientError>| {
+        let tables = Tables::connect_with(&url, config).unwrap();
+        holds.store(true, Ordering::Relaxed);
+        let error = ask(&tables).unwrap_err();
+        holds.store(false, Ordering::Relaxed);
+        error
+    };
+    let tables = Tables::connect(node.url()).unwrap();
+    let is_there = |table: &str| tables.find(&name(table)).unwrap().is_some();
+    let comes_to_be = |table: &str, there| crate::common::wait_until(|| is_there(table) == there);
+    let error = told(&|tables| tables.create(&name("late"), KeyKind::U64, ANY));
+    assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    comes_to_be("late", true);
+    let error = told(&|tables| tables.drop_table(&name("late")));
+    assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+    assert!(error.to_string().contains("`late`"), "{error}");
+    comes_to_be("late", false);
+    assert!(!is_there("late"));
+    // What may be repeated, and what was not sent.
+    let error = told(&|tables| tables.create_if_missing(&name("other"), KeyKind::U64, ANY).map(drop));
+    assert!(error.is_retryable(), "{error}");
+    let error = told(&|tables| tables.list().map(drop));
+    assert!(error.is_retryable(), "{error}");
 }
