@@ -256,7 +256,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// # Errors
     /// As for [`push`](Self::push); nothing is visible then, unless the records were inserted.
     /// [`OutcomeUnknown`](ClientError::OutcomeUnknown) if the memory node did not answer: either
-    /// all records are there or none. It is given the client's deadline and, because it may have to
+    /// all records are there or none; and if it could not write them to its disk: they are there,
+    /// and lost if it restarts before it could. It is given the client's deadline and, because it may have to
     /// write all of them to a disk first, a second more for each 16 MiB.
     ///
     /// In a table over several memory nodes, one range after another becomes visible. An error
@@ -300,6 +301,10 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             ClientError::Fabric(error) => {
                 let why = format!("no answer to the end of a load, which may be there: {error}");
                 ClientError::OutcomeUnknown { why }
+            }
+            // All records are visible.
+            ClientError::Refused(refusal) if refusal.code == ErrorCode::NotDurable => {
+                ClientError::OutcomeUnknown { why: refusal.to_string() }
             }
             error => error,
         })

@@ -8,8 +8,8 @@ use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ClientError, ErrorKind, KeyRef, Loaded, Nodes, RecordShape, RefusalCode, TableClient, TableName,
-    TableParameters, Tables,
+    ClientError, ErrorKind, KeyRef, Loaded, Nodes, RecordShape, TableClient, TableName, TableParameters,
+    Tables,
 };
 use fpcache_datasets::Bar;
 use fpcache_datasets::count::human_bytes;
@@ -316,11 +316,7 @@ impl Failed {
     /// Whether what was sent last may have been done at the memory node, perhaps without reaching
     /// the disk.
     fn is_outcome_unknown(&self) -> bool {
-        match self.error.downcast_ref() {
-            Some(ClientError::OutcomeUnknown { .. }) => true,
-            Some(ClientError::Refused(refusal)) => refusal.code == RefusalCode::NotDurable,
-            _ => false,
-        }
+        matches!(self.error.downcast_ref(), Some(ClientError::OutcomeUnknown { .. }))
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{ClientConfig, ClientError, Load, TableClient, U64Keys};
+use fpcache::message::{ErrorCode, Refusal, Request, encode_reply};
+use fpcache_client::{ClientConfig, ClientError, ErrorKind, Load, TableClient, U64Keys};
+use fpcache_fabric::{Handled, Service};
 
-use crate::common::{TestKeys, load};
+use crate::common::{Meddled, TestKeys, ThreadNode, load};
 use crate::proxies::{Towards, stand_before};
 use crate::remote::{Node, relay_to};
 
@@ -46,6 +48,27 @@ fn a_load_whose_end_is_not_answered_is_of_unknown_outcome() {
     is_silent.store(false, Ordering::SeqCst);
     ends.store(false, Ordering::SeqCst);
     assert_eq!(node.client::<U64Keys>(0, "t", ClientConfig::default()).stats().unwrap().keys, 1_000);
+}
+
+/// It was told as if nothing were there, though all records were.
+#[test]
+fn a_load_that_did_not_reach_the_disk_is_of_unknown_outcome() {
+    let node = ThreadNode::<U64Keys>::serving(4 << 20, |node| {
+        Meddled::new(node, |node, client, request, reply| {
+            let is_end = matches!(Request::decode::<U64Keys>(0, request), Ok(Request::LoadCommit(_)));
+            let handled = node.handle(client, request, reply);
+            if is_end {
+                assert_eq!(handled, Handled::Now);
+                encode_reply(Err(&Refusal::new(ErrorCode::NotDurable, "the disk is full")), reply);
+            }
+            handled
+        })
+    });
+    let client = node.client();
+    let error = load(&client, <U64Keys as TestKeys>::parameters(), 0..100, 1).unwrap_err();
+    assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+    assert!(error.kind() == ErrorKind::Unknown && error.to_string().contains("the disk is full"), "{error}");
+    assert_eq!(client.stats().unwrap().keys, 100);
 }
 
 /// Has a client make a load that fails, and then another one, of which half is sent.

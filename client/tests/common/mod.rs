@@ -17,7 +17,9 @@ use fpcache_client::{
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::tcp::TcpAddress;
-use fpcache_fabric::{Export, HugePages, OneRegion, RegionName, Serving, SharedMemory};
+use fpcache_fabric::{
+    ClientId, Export, Handled, HugePages, OneRegion, RegionName, Service, Serving, SharedMemory, Work,
+};
 use fpcache_memserver::{Daemon, DaemonConfig, MemoryNode};
 
 /// How long a test waits for something that is bound to happen.
@@ -235,13 +237,18 @@ pub struct ThreadNode<K: TestKeys = U64Keys> {
 
 impl<K: TestKeys> ThreadNode<K> {
     pub fn start(capacity: usize) -> Self {
+        Self::serving(capacity, |node| node)
+    }
+
+    /// With what `service` makes of the memory node.
+    pub fn serving<S: Service + 'static>(capacity: usize, service: impl FnOnce(MemoryNode<K>) -> S) -> Self {
         let directory = Directory::new();
         let (region, fd) = SharedMemory::create_memfd("test", capacity, HugePages::No).expect("memory");
         let region = Arc::new(region);
         let node = MemoryNode::<K>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
         let export = Export::new(&region, fd, 1).expect("a descriptor");
         let listener = Listener::bind(&directory.address(), ListenOptions::default());
-        let service = OneRegion::new(region_name(), export, node);
+        let service = OneRegion::new(region_name(), export, service(node));
         let serving = listener.expect("a free address").spawn(service).expect("a thread");
         Self { directory, region, serving: Some(serving), keys: PhantomData }
     }
@@ -257,6 +264,39 @@ impl<K: TestKeys> ThreadNode<K> {
     /// Ends the memory node; its directory stays.
     pub fn stop(&mut self) {
         drop(self.serving.take());
+    }
+}
+
+/// A memory node whose requests are handled by this.
+pub struct Meddled<K: TestKeys, F>(MemoryNode<K>, F);
+
+impl<K: TestKeys, F> Meddled<K, F>
+where
+    F: FnMut(&mut MemoryNode<K>, ClientId, &[u8], &mut Vec<u8>) -> Handled + Send,
+{
+    pub fn new(node: MemoryNode<K>, handle: F) -> Self {
+        Self(node, handle)
+    }
+}
+
+impl<K: TestKeys, F> Service for Meddled<K, F>
+where
+    F: FnMut(&mut MemoryNode<K>, ClientId, &[u8], &mut Vec<u8>) -> Handled + Send,
+{
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        (self.1)(&mut self.0, client, request, reply)
+    }
+
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        self.0.next_reply(reply)
+    }
+
+    fn work(&mut self) -> Work {
+        self.0.work()
+    }
+
+    fn disconnected(&mut self, client: ClientId) {
+        self.0.disconnected(client);
     }
 }
 
