@@ -146,10 +146,9 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
         let count = call.piece.changes.len();
         let mut own: Vec<ChangeResult> = ended.by_ref().take(count).collect();
         own.resize_with(count, || Err(unknown("the memory node has sent too few replies")));
-        let is_invalid =
-            |ended: &ChangeResult| ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
-        // Something is wrong with a change, perhaps another call's, and none was sent.
-        match !is_alone && own.iter().all(is_invalid) {
+        // Something is wrong with a change, perhaps another call's, or its long value was refused,
+        // and none of the request was made.
+        match !is_alone && own.iter().all(|ended| ended.as_ref().is_err_and(is_of_a_request)) {
             true => again.push(call),
             false => call.answer(own),
         }
@@ -162,6 +161,11 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
             send_together(&client, &mut half);
         }
     }
+}
+
+/// Whether none of the changes of a request was made because of one of them, perhaps.
+fn is_of_a_request(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(_)) || error.kind() == ErrorKind::Invalid
 }
 
 impl<K: BuildKeys> Call<K> {

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fpcache::message::{ErrorCode, Refusal, Request, encode_reply};
 use fpcache_client::{AsyncClient, Changes, Client, ClientConfig, ClientError, TableParameters, U64Keys};
+use fpcache_fabric::{Handled, Service};
 use tokio::task::JoinSet;
 
 use crate::asynchronous::one_thread;
-use crate::common::PATIENCE;
+use crate::common::{Meddled, PATIENCE, TestKeys, ThreadNode, wait_until};
 use crate::proxies::{Towards, stand_before};
 use crate::remote::Node;
 
@@ -121,5 +123,56 @@ fn a_change_whose_turn_does_not_come_in_time_was_not_made_and_says_so() {
         let error = client.with_deadline(Duration::from_millis(100)).put(6, &[6; 8]).await.unwrap_err();
         assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
         held.is_held.store(false, Ordering::SeqCst);
+    });
+}
+
+/// All that waited with it were told that the memory node is busy.
+#[test]
+fn a_long_value_that_a_memory_node_refuses_fails_no_changes_of_others() {
+    const TASKS: u64 = 64;
+    const LONG: u64 = 20;
+    let (is_held, came) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (held, counted) = (Arc::clone(&is_held), Arc::clone(&came));
+    let node = ThreadNode::<U64Keys>::serving(16 << 20, |node| {
+        Meddled::new(node, move |node, client, request, reply| match Request::decode::<U64Keys>(0, request) {
+            Ok(Request::Value(_)) => {
+                encode_reply(Err(&Refusal::new(ErrorCode::Busy, "as the test has it")), reply);
+                Handled::Now
+            }
+            Ok(Request::Write(_)) => {
+                counted.fetch_add(1, Ordering::SeqCst);
+                wait_until(|| !held.load(Ordering::SeqCst));
+                node.handle(client, request, reply)
+            }
+            _ => node.handle(client, request, reply),
+        })
+    });
+    let client = node.client_with(ClientConfig::default().with_deadline(PATIENCE));
+    client.create(<U64Keys as TestKeys>::parameters_of(None)).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        client.put(0, &[1; 8]).await.unwrap();
+        is_held.store(true, Ordering::SeqCst);
+        let (first, before) = (client.clone(), came.load(Ordering::SeqCst));
+        let first = tokio::spawn(async move { first.put(0, &[2; 8]).await });
+        while came.load(Ordering::SeqCst) == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut tasks = JoinSet::new();
+        for key in 1..=TASKS {
+            let (client, bytes) = (client.clone(), if key == LONG { 2 << 20 } else { 8 });
+            tasks.spawn(async move { (key, client.put(key, &vec![3; bytes]).await) });
+        }
+        // All of them are in the queue.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        is_held.store(false, Ordering::SeqCst);
+        first.await.unwrap().unwrap();
+        for (key, ended) in tasks.join_all().await {
+            match key {
+                LONG => assert!(matches!(ended, Err(ClientError::Refused(_))), "{ended:?}"),
+                _ => ended.unwrap(),
+            }
+        }
+        assert_eq!(client.count_from(0).await.unwrap(), TASKS);
     });
 }
