@@ -17,6 +17,7 @@ use fpcache::read::Side;
 use fpcache_fabric::FabricError;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout_at;
 
 use super::config::AsyncConfig;
@@ -119,24 +120,42 @@ impl<K: BuildKeys> Divided<K> {
         let mut left: Vec<usize> = (0..keys.len()).collect();
         while !left.is_empty() {
             let ways = self.ways();
-            let parts = ways.divide(threads, &keys, &left);
-            let mut asked = Vec::with_capacity(parts.len());
-            for (index, part) in &parts {
-                let own = || Keys::Many(part.iter().map(|at| keys[*at].clone()).collect());
-                asked.push(Box::pin(self.ask_range(threads, (&ways, *index), (kind, own), until, &answer)));
+            let parts = ways.ranges.divide(left.iter().map(|at| (*at, keys[*at].borrow())));
+            let parts = parts.iter().enumerate().filter(|(_, part)| !part.is_empty());
+            let asked = parts.map(|(index, part)| {
+                Box::pin(self.ask_pieces(threads, (&ways, index), (kind, &keys, part), until, &answer))
+            });
+            for (at, own) in all_of(asked.collect()).await?.into_iter().flatten() {
+                answers[at] = Some(own);
             }
-            let answered = all_of(asked).await?;
-            left.clear();
-            for ((_, part), answered) in parts.into_iter().zip(answered) {
-                match answered {
-                    Some(answered) => {
-                        part.iter().zip(answered).for_each(|(at, own)| answers[*at] = Some(own))
-                    }
-                    None => left.extend(part),
-                }
-            }
+            left.retain(|at| answers[*at].is_none());
         }
         Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Has keys of one range read that are at these places, and gives the answers with theirs: of
+    /// what is looked up in place a piece at a time, between which others have their turns. The
+    /// rest has no answers if it is to be begun again.
+    async fn ask_pieces<R>(
+        &self,
+        threads: &Threads,
+        (ways, index): (&RangeRoutes<K>, usize),
+        (kind, keys, part): (Kind, &[K::Owned], &[usize]),
+        until: Instant,
+        answer: &impl Fn(Replier<Vec<R>>) -> ReplyTo<K>,
+    ) -> Result<Vec<(usize, R)>, ClientError> {
+        let is_in_place = matches!(ways.way(threads, index), Some(ReadRoute::InPlace(_)));
+        let mut answers = Vec::with_capacity(part.len());
+        for piece in part.chunks(if is_in_place { IN_PLACE } else { part.len() }) {
+            if !answers.is_empty() {
+                yield_now().await;
+            }
+            let own = || Keys::Many(piece.iter().map(|at| keys[*at].clone()).collect());
+            let asked = self.ask_range(threads, (ways, index), (kind, own), until, answer).await?;
+            let Some(answered) = asked else { break };
+            answers.extend(piece.iter().copied().zip(answered));
+        }
+        Ok(answers)
     }
 
     /// Has keys of one range read: by its way, or on a thread if it is not connected, or not where
@@ -301,22 +320,6 @@ impl<K: BuildKeys> RangeRoutes<K> {
             let shared = (&self.counts, self.threads(threads, index));
             Some(way.get_or_init(|| ReadRoute::to(connected, self.config, || self.runtime.clone(), shared)))
         })
-    }
-
-    /// Which of the `left` keys are of which range. Of those that are looked up in place, no more
-    /// are together than a task looks up at a time.
-    fn divide(&self, threads: &Threads, keys: &[K::Owned], left: &[usize]) -> Vec<(usize, Vec<usize>)> {
-        let parts = self.ranges.divide(left.iter().map(|at| (*at, keys[*at].borrow())));
-        let mut pieces = Vec::new();
-        for (index, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            match self.way(threads, index) {
-                Some(ReadRoute::InPlace(_)) => {
-                    pieces.extend(part.chunks(IN_PLACE).map(|piece| (index, piece.to_vec())));
-                }
-                _ => pieces.push((index, part)),
-            }
-        }
-        pieces
     }
 }
 

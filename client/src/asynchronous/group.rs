@@ -7,7 +7,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, RecordToken};
 use fpcache::read::{
     LookupScratch, NearestScratch, Neighbour, Outcome, ReadError, Side, Wanted, drive_while, find_nearest,
-    look_up_all,
+    look_up_all, look_up_more,
 };
 use fpcache::table::Table;
 use fpcache_fabric::{Endpoint, FabricError};
@@ -27,6 +27,10 @@ const TRIPS_IN_PLACE: u32 = 256;
 /// Bytes of answers that room is kept for from one group to the next: of long values there may be
 /// gigabytes.
 pub(super) const MOST_KEPT_BYTES: usize = 1 << 20;
+
+/// Bytes of the answers to a group after which a task leaves it to a thread, and keys of values of
+/// any length between two looks at that.
+const MOST_IN_PLACE: (usize, usize) = (4 << 20, 16);
 
 /// What is read of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -321,7 +325,7 @@ impl<K: BuildKeys> Group<K> {
         let in_place = |round_trips| round_trips < TRIPS_IN_PLACE;
         match self.kind {
             Kind::Value | Kind::Presence => {
-                let ended = look_up_all(endpoint, table, lookup, self.keys(), self.wanted());
+                let ended = look_up_in_place(endpoint, table, lookup, (self.keys(), self.wanted()));
                 if ended.is_ok() {
                     self.looked_up(&table.view().geometry().shape, lookup.outcomes());
                 }
@@ -344,6 +348,28 @@ impl<K: BuildKeys> Group<K> {
         }
         Ok(())
     }
+}
+
+/// Looks up keys, unless their values are too long for a task to copy them.
+fn look_up_in_place<'k, K: BuildKeys, E: Endpoint>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    (keys, wanted): (impl Iterator<Item = &'k K::Key>, Wanted),
+) -> Result<(), ReadError> {
+    let may_be_long = wanted == Wanted::Value && table.view().geometry().shape.value_bytes.is_none();
+    if !may_be_long {
+        return look_up_all(endpoint, table, scratch, keys, wanted);
+    }
+    scratch.clear_outcomes();
+    let mut keys = keys.peekable();
+    while keys.peek().is_some() {
+        look_up_more(endpoint, table, scratch, keys.by_ref().take(MOST_IN_PLACE.1), wanted)?;
+        if scratch.kept_bytes() > MOST_IN_PLACE.0 && keys.peek().is_some() {
+            return Err(ReadError::Unfinished { round_trips: 0 });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(all(test, feature = "embedded"))]

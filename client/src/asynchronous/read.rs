@@ -8,7 +8,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
 use fpcache::read::{Outcome, Side, contains, look_up};
 use fpcache_fabric::FabricError;
-use tokio::task::consume_budget;
+use tokio::task::{consume_budget, yield_now};
 
 use super::client::{AsyncByteClient, AsyncClient, AsyncTableClient, Route};
 use super::group::{Keys, Kind, Replier, ReplyTo};
@@ -235,9 +235,12 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 // A piece at a time, so that others have their turns.
                 let mut all = Vec::with_capacity(keys.len());
                 for piece in keys.chunks(IN_PLACE) {
-                    if !all.is_empty() && Instant::now() >= until {
-                        let waiting_for = "the other keys of the group";
-                        return Err(FabricError::DeadlinePassed { waiting_for }.into());
+                    if !all.is_empty() {
+                        yield_now().await;
+                        if Instant::now() >= until {
+                            let waiting_for = "the other keys of the group";
+                            return Err(FabricError::DeadlinePassed { waiting_for }.into());
+                        }
                     }
                     let asked = (kind, Keys::Many(piece.to_vec()));
                     all.extend(self.in_time(until, pin!(way.ask(threads, asked, until, &answer))).await?);

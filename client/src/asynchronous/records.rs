@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use futures_core::Stream;
+use tokio::task::yield_now;
 
 use super::client::{AsyncByteClient, AsyncTableClient};
 use crate::client::Record;
@@ -151,9 +152,17 @@ impl<K: BuildKeys> RecordStream<K> {
 
     fn fetch(&mut self, span: Span<K>, is_down: bool, most: usize) -> PendingPart<K> {
         let section = Section { span, limit: self.part.min(most), is_down };
+        let is_first = self.part == PARTS.0;
         self.part = (self.part * 2).min(PARTS.1);
         let client = self.client.clone();
-        PendingPart { is_down, part: Box::pin(async move { client.scan_part(section).await }) }
+        let part = async move {
+            // What is mapped is read at once: between parts others have their turns.
+            if !is_first {
+                yield_now().await;
+            }
+            client.scan_part(section).await
+        };
+        PendingPart { is_down, part: Box::pin(part) }
     }
 }
 

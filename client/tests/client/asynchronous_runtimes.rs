@@ -1,15 +1,16 @@
-//! Clients of tasks whose runtime ends before they do.
+//! Clients of tasks whose runtime ends before they do, and what they leave it for other tasks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{AsyncClient, AsyncConfig, AsyncTableClient, ClientConfig, U64Keys};
+use fpcache_client::{AsyncClient, AsyncConfig, AsyncTableClient, Client, ClientConfig, U64Keys};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::asynchronous::{one_thread, over_sockets, threads};
-use crate::common::{PATIENCE, TestKeys, load};
+use crate::common::{PATIENCE, TestKeys, ThreadNode, load};
 use crate::over_nodes::{Node as OneOf, config, make, urls};
 use crate::proxies::slow_while;
 use crate::remote::Node;
@@ -81,7 +82,7 @@ fn reads_of_other_runtimes_end_at_once_with_the_runtime_that_serves_them() {
     let first = threads(1);
     // One worker, which is connected, and for which all others wait.
     let client: AsyncClient = first.block_on(async {
-        let client = fpcache_client::Client::connect_with(&address, config).unwrap();
+        let client = Client::connect_with(&address, config).unwrap();
         AsyncTableClient::of_with(client, AsyncConfig::default().with_sockets(1))
     });
     load(client.client(), U64Keys::parameters(), 0..100, 0).unwrap();
@@ -106,4 +107,91 @@ fn reads_of_other_runtimes_end_at_once_with_the_runtime_that_serves_them() {
     assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     assert!(ended.iter().all(|read| read.as_ref().is_err_and(|error| error.is_retryable())), "{ended:?}");
     is_slow.store(false, Ordering::SeqCst);
+}
+
+/// How many turns another task of the same thread has beside a call.
+async fn turns_beside(call: impl Future) -> usize {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::SeqCst);
+            yield_now().await;
+        }
+    });
+    call.await;
+    other.abort();
+    turns.load(Ordering::SeqCst)
+}
+
+/// Tens of thousands of keys were looked up, or records read, between two of them.
+#[test]
+fn other_tasks_have_turns_between_the_pieces_of_a_long_read_of_mapped_memory() {
+    const KEYS: u64 = 100_000;
+    let node = ThreadNode::<U64Keys>::start(32 << 20);
+    let client = node.client();
+    load(&client, <U64Keys as TestKeys>::parameters(), 0..KEYS, 1).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        let keys: Vec<u64> = (0..KEYS).collect();
+        // Pieces of 256 keys.
+        let group = async { assert!(client.multi_get(&keys).await.unwrap().iter().all(Option::is_some)) };
+        let turns = turns_beside(group).await;
+        assert!(turns >= KEYS as usize / 256 - 10, "{turns}");
+        // Parts of 1,024 records.
+        let scan = async {
+            let (mut records, mut count) = (client.range(0u64..), 0);
+            while let Some(record) = records.next().await {
+                record.unwrap();
+                count += 1;
+            }
+            assert_eq!(count, KEYS);
+        };
+        let turns = turns_beside(scan).await;
+        assert!(turns >= KEYS as usize / 1024 - 10, "{turns}");
+    });
+}
+
+/// A map of two ranges divided the keys, and all of them were looked up at once.
+#[test]
+fn other_tasks_have_turns_between_the_pieces_of_a_long_read_of_several_mapped_nodes() {
+    const KEYS: u64 = 50_000;
+    let nodes = [OneOf::shm(), OneOf::shm()];
+    make::<U64Keys>(&nodes, &[KEYS / 2], Some(8));
+    let client = Client::connect_with(&urls(&nodes), config()).unwrap();
+    load(&client, <U64Keys as TestKeys>::parameters(), 0..KEYS, 1).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        let keys: Vec<u64> = (0..KEYS).collect();
+        assert!(client.multi_get(&keys[..1]).await.unwrap()[0].is_some());
+        assert!(client.multi_get(&keys[KEYS as usize - 1..]).await.unwrap()[0].is_some());
+        let group = async { assert!(client.multi_get(&keys).await.unwrap().iter().all(Option::is_some)) };
+        let turns = turns_beside(group).await;
+        // Of each range one piece at a time.
+        assert!(turns >= KEYS as usize / 2 / 256 - 10, "{turns}");
+    });
+}
+
+/// They were copied between two turns of others, up to 4 GiB.
+#[test]
+fn other_tasks_have_turns_beside_a_group_of_long_values_of_mapped_memory() {
+    const KEYS: u64 = 64;
+    const LONG: usize = 1 << 20;
+    let node = ThreadNode::<U64Keys>::start(96 << 20);
+    let client = node.client();
+    client.create(<U64Keys as TestKeys>::parameters_of(None)).unwrap();
+    (0..KEYS).for_each(|key| client.put(key, &vec![key as u8; LONG]).unwrap());
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        let keys: Vec<u64> = (0..KEYS).collect();
+        // The table is there from here on.
+        assert!(client.get(KEYS).await.unwrap().is_none());
+        let group = async {
+            let values = client.multi_get(&keys).await.unwrap();
+            let is_right = |(key, value): (u64, Option<Vec<u8>>)| value == Some(vec![key as u8; LONG]);
+            assert!((0..).zip(values).all(is_right));
+        };
+        let turns = turns_beside(group).await;
+        assert!(turns >= 10, "{turns}");
+    });
 }
