@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::RecordShape;
 use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted};
+use fpcache_fabric::FabricError;
 
 use super::range::Ranges;
 use super::tries::Tries;
@@ -123,7 +124,15 @@ impl<K: BuildKeys> Pool<K> {
                 let assigned = assigned.iter().zip(keys.clone());
                 assigned.filter(move |(at, _)| usize::from(**at) == index).map(|(_, key)| key)
             };
-            for index in self.look_up_over_sockets(&ranges, held, of, wanted, &tries) {
+            let others = self.look_up_over_sockets(&ranges, held, of, wanted, &tries);
+            for (nth, index) in others.into_iter().enumerate() {
+                if nth > 0 && tries.left().is_zero() {
+                    // It is not for this memory node that the time was too short.
+                    held.assigned = assigned;
+                    held.parts.iter_mut().for_each(let_go);
+                    let waiting_for = "the other keys of the group";
+                    return Err(FabricError::DeadlinePassed { waiting_for }.into());
+                }
                 let (group, part) = ((of(index), wanted), &mut held.parts[index]);
                 let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
                 let found = place.and_then(
@@ -163,7 +172,7 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// Has all memory nodes that are reached over sockets look at their parts of a group at once;
-    /// which parts have to be looked up otherwise.
+    /// which parts have to be looked up otherwise, beginning with those that took the time.
     fn look_up_over_sockets<'k, I: Iterator<Item = &'k K::Key> + Clone>(
         &self,
         ranges: &Ranges<K>,
@@ -172,7 +181,7 @@ impl<K: BuildKeys> Pool<K> {
         wanted: Wanted,
         tries: &Tries,
     ) -> Vec<usize> {
-        let mut but = Vec::new();
+        let (mut slow, mut others) = (Vec::new(), Vec::new());
         let mut parts: Vec<(usize, RangeLookup<'_, K>)> = Vec::new();
         for (index, own) in held.held.iter_mut().enumerate() {
             if of(index).next().is_none() {
@@ -186,11 +195,15 @@ impl<K: BuildKeys> Pool<K> {
                     })
                 }
                 // What is mapped takes no round trip to wait for.
-                _ => None,
+                Ok(_) => None,
+                Err(_) => {
+                    slow.push(index);
+                    continue;
+                }
             };
             match begun {
                 Some(Ok(part)) => parts.push((index, part)),
-                _ => but.push(index),
+                _ => others.push(index),
             }
         }
         let unfinished = land(&mut parts, tries.left());
@@ -203,11 +216,12 @@ impl<K: BuildKeys> Pool<K> {
                 // A batch may still be on its way: its endpoint is not used any more.
                 place => {
                     *place = None;
-                    but.push(index);
+                    slow.push(index);
                 }
             }
         }
-        but
+        slow.append(&mut others);
+        slow
     }
 
     /// Scans, range by range, and passes each record to `take` in key order. With a newer map it
