@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use fpcache_client::{KeyKind, TableClient, TableParameters};
+use fpcache_client::{ClientError, KeyKind, OpenError, TableClient, TableParameters};
 use serde_json::{Value, json};
 
 use crate::keys::{KeyFormat, Keys};
@@ -80,6 +80,12 @@ impl Export {
             })?;
             return Ok(Outcome::Done);
         }
+        let parameters = match client.table() {
+            Ok(table) => Some(table.record.parameters),
+            // It has no records either, until a write sets some.
+            Err(ClientError::Open(OpenError::Empty)) => None,
+            Err(error) => return Err(error.into()),
+        };
         let path = &self.output;
         let failed = || format!("writing {}", path.display());
         let (mut file, mut records) = (Target::create(path).with_context(failed)?, 0);
@@ -90,7 +96,7 @@ impl Export {
             Ok(true)
         })?;
         file.finish().with_context(failed)?;
-        self.say::<K>(place, records, &client.table()?.record.parameters, output)?;
+        self.say::<K>(place, records, parameters.as_ref(), output)?;
         Ok(Outcome::Done)
     }
 
@@ -99,7 +105,7 @@ impl Export {
         &self,
         place: &TableArguments,
         records: u64,
-        table: &TableParameters,
+        table: Option<&TableParameters>,
         output: &mut Output,
     ) -> anyhow::Result<()> {
         let (file, import) = (self.output.display().to_string(), self.import::<K>(place, table));
@@ -118,15 +124,16 @@ impl Export {
     }
 
     /// The command that makes the same table of the file.
-    fn import<K: Keys>(&self, place: &TableArguments, table: &TableParameters) -> String {
+    fn import<K: Keys>(&self, place: &TableArguments, table: Option<&TableParameters>) -> String {
         let mut words = vec!["fpcache-cli import".to_owned(), quoted(&self.output.display().to_string())];
         words.extend(place.is_url_told.then(|| format!("--url {}", quoted(&place.url))));
         words.push(format!("--table {}", place.table));
         if KeyKind::Bytes.is::<K>() {
-            let bytes = table.shape.key_bytes.map(|bytes| format!("--key-bytes {bytes}"));
+            let bytes =
+                table.and_then(|table| table.shape.key_bytes).map(|bytes| format!("--key-bytes {bytes}"));
             words.push(bytes.unwrap_or_else(|| "--keys bytes".to_owned()));
         }
-        words.extend(Parameters::options_for(table));
+        words.extend(table.into_iter().flat_map(Parameters::options_for));
         words.extend(self.format.argument());
         words.extend(self.key_format.is_hex.then(|| "--hex".to_owned()));
         match (self.form, &self.separator) {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod documents;
+mod exports;
 mod failures;
 mod loading;
 mod odd_files;
