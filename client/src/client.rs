@@ -187,8 +187,9 @@ impl<K: BuildKeys> TableClient<K> {
         &self.table
     }
 
-    /// The creation number of the table that this client is connected to.
-    pub(crate) fn creation(&self) -> u64 {
+    /// The creation number of the table that this client is connected to. A table that is made anew
+    /// has another one, with which the client goes on once it notices.
+    pub fn creation(&self) -> u64 {
         match &self.transport {
             Transport::One(direct) => with_direct!(direct, core => core.connection().creation()),
             Transport::Pool(pool) => pool.creation(),

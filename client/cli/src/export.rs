@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use fpcache_client::{ClientError, KeyKind, OpenError, TableClient, TableParameters};
 use serde_json::{Value, json};
@@ -66,6 +66,7 @@ impl Export {
         };
         let to_stdout = self.output.as_os_str() == "-";
         let by_default = if to_stdout && output.is_json() { Form::Jsonl } else { Form::Text };
+        let creation = client.creation();
         let shape = client.shape()?;
         let writing = Writing {
             form: self.form.unwrap_or(by_default),
@@ -78,6 +79,7 @@ impl Export {
                 output.bytes(writing.line::<K>(key, value, output)?.as_bytes())?;
                 Ok(!output.is_closed())
             })?;
+            same_table(client, creation)?;
             return Ok(Outcome::Done);
         }
         let parameters = match client.table() {
@@ -95,6 +97,7 @@ impl Export {
             file.writer().write_all(line.as_bytes()).with_context(failed)?;
             Ok(true)
         })?;
+        same_table(client, creation)?;
         file.finish().with_context(failed)?;
         self.say::<K>(place, records, parameters.as_ref(), output)?;
         Ok(Outcome::Done)
@@ -166,6 +169,14 @@ impl Writing {
                 format!("{}\n", output.as_asked(&record))
             }
         })
+    }
+}
+
+/// An error if the records are of two tables.
+fn same_table<K: Keys>(client: &TableClient<K>, creation: u64) -> anyhow::Result<()> {
+    match client.creation() == creation {
+        true => Ok(()),
+        false => bail!("the table was dropped and made anew during the export: export it again"),
     }
 }
 

@@ -1,8 +1,38 @@
-//! Exports of tables that have nothing yet.
+//! Exports whose table changes meanwhile, or has nothing yet.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 
 use fpcache::key_space::ByteKeys;
 
-use crate::Node;
+use crate::{Node, command};
+
+/// It held records of both, and ended well.
+#[test]
+fn an_export_of_a_table_that_is_made_anew_meanwhile_fails() {
+    let node = Node::start(32 << 20);
+    // More than the pipe to this process and a page of the scan have room for.
+    node.ends_with(0, "load sequential:50000");
+    let mut child = command()
+        .env("FPCACHE_URL", &node.url)
+        .arg("export")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    lines.read_line(&mut first).unwrap();
+    assert_eq!(first, "0\t0\n");
+    node.ends_with(0, "drop default --yes");
+    node.ends_with(0, "load sequential:40000");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("dropped") && err.contains("again"), "{err}");
+}
 
 /// It was complete, and ended as a failure.
 #[test]
