@@ -6,10 +6,10 @@ mod limits;
 mod listen;
 #[cfg(feature = "log")]
 mod log;
+mod signals;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use fpcache::TableName;
@@ -18,11 +18,9 @@ use fpcache::message::Refusal;
 use fpcache_fabric::process::{Wait, is_ending, lock_holder};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::tcp::{self, TcpAddress, TokenError, TokenSet};
-use fpcache_fabric::{FabricError, HugePages, StopHandle};
+use fpcache_fabric::{FabricError, HugePages};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::capacity::{self, default_capacity};
@@ -34,8 +32,10 @@ use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use access::Rereading;
 use limits::DescriptorLimit;
+use signals::HeldSignals;
 
 pub use access::TokenSource;
+pub use fpcache_fabric::StopHandle;
 pub use greeting::Greeting;
 pub use limits::raise_descriptor_limit;
 pub use listen::ListenAddress;
@@ -269,7 +269,7 @@ impl Daemon {
             })?;
         }
         // From here on SIGHUP does not end the process, also while tables are recovered.
-        let signals = Signals::new([SIGHUP]).map_err(no_handlers)?;
+        let signals = HeldSignals::hold().map_err(no_handlers)?;
         let for_sockets = match config.sockets.len() {
             0 => 0,
             count => count + tcp::Listener::own_descriptors(&config.serving),
@@ -320,7 +320,7 @@ impl Daemon {
         let rereading = sockets
             .as_ref()
             .and_then(|sockets| Rereading::of(config.tokens.as_ref(), config.serving.tls.as_ref(), sockets));
-        act_on_signals(signals, stop.clone(), rereading)?;
+        signals.act(stop.clone(), rereading).map_err(no_handlers)?;
         let durable = config.durable.clone();
         Ok(Self { catalogue, listener, sockets, stop, descriptors, durable, _folder: folder })
     }
@@ -349,8 +349,14 @@ impl Daemon {
         self.catalogue.node(name).ok_or(DaemonError::Refused(internal))
     }
 
-    /// Serves until a signal ends it; then closes its addresses, so that no client is accepted and
-    /// not answered, and brings the logs to the disk.
+    /// What ends [`serve`](Self::serve) as a signal does, for programs that run a memory node beside
+    /// other work; used before, it ends it at once.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// Serves until a signal or the [handle](Self::stop_handle) ends it; then closes its addresses,
+    /// so that no client is accepted and not answered, and brings the logs to the disk.
     ///
     /// # Errors
     /// Serving failed, or the disk did not take all of the logs.
@@ -408,37 +414,6 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
         Some(found) => Err(DaemonError::OlderStore { found }),
         None => Ok(folder),
     }
-}
-
-/// Uses the handle when the process is told to end; told twice, the process ends at once. Told by
-/// `SIGHUP`, it reads again what lets clients in, if that is in files; that signal has no other
-/// effect, and does not end a memory node without such files.
-fn act_on_signals(
-    mut signals: Signals,
-    stop: StopHandle,
-    access: Option<Rereading>,
-) -> Result<(), DaemonError> {
-    for ending in [SIGTERM, SIGINT] {
-        signals.add_signal(ending).map_err(no_handlers)?;
-    }
-    let watch = move || {
-        for signal in signals.forever() {
-            if signal == SIGHUP {
-                if let Some(access) = &access {
-                    access.read_again();
-                }
-                continue;
-            }
-            if stop.is_stopped() {
-                // Nothing acknowledged is lost: the second signal overrides what holds up the
-                // first.
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
-            }
-            stop.stop();
-        }
-    };
-    thread::Builder::new().name("fpcache-signals".into()).spawn(watch).map_err(no_handlers)?;
-    Ok(())
 }
 
 fn no_handlers(source: std::io::Error) -> DaemonError {
