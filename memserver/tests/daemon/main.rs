@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod embedded;
+mod environment;
 mod files;
 mod hostile_clients;
 mod keys;

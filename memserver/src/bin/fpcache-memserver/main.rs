@@ -79,12 +79,12 @@ struct Arguments {
     /// Whether regions use huge pages. With `if-available` or `required`, a region takes all its
     /// memory when its table is created: the whole capacity, unless the table is created with
     /// --region-bytes
-    #[arg(long, value_enum, default_value = "merged")]
+    #[arg(long, value_enum, default_value = "merged", env = "FPCACHE_HUGE_PAGES")]
     huge_pages: HugePagesArgument,
 
     /// Numeric id of another user who may connect, to shm://NAME@UID with the id of the user that
     /// runs this memory node. May be repeated
-    #[arg(long = "allow-user", value_name = "UID", value_parser = user)]
+    #[arg(long = "allow-user", value_name = "UID", value_parser = user, env = "FPCACHE_ALLOW_USER", value_delimiter = ',')]
     allowed_users: Vec<u32>,
 
     /// Keys of the first table: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of
@@ -162,12 +162,12 @@ struct Arguments {
 
     /// With --data-dir: folder for the regions of this memory node, on tmpfs or hugetlbfs if the
     /// disk is slow or small [default: the same folder]
-    #[arg(long, value_name = "FOLDER", requires = "data_dir")]
+    #[arg(long, value_name = "FOLDER", requires = "data_dir", env = "FPCACHE_REGION_DIR")]
     region_dir: Option<PathBuf>,
 
     /// With --data-dir: when writes are synced to the disk: always (before they are acknowledged),
     /// at an interval such as 10ms, or never (left to the operating system)
-    #[arg(long, value_name = "WHEN", default_value = "10ms", requires = "data_dir")]
+    #[arg(long, value_name = "WHEN", default_value = "10ms", requires = "data_dir", env = "FPCACHE_FSYNC")]
     fsync: SyncPolicy,
 
     /// Exit when the parent process does

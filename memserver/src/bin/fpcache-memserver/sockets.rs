@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use fpcache_datasets::time;
 use fpcache_fabric::tcp::{ListenOptions, TcpAddress, TlsIdentity, TlsServing};
 use fpcache_memserver::capacity;
@@ -17,46 +18,46 @@ const TOKENS: &str = "FPCACHE_NODE_TOKENS";
 #[command(next_help_heading = "Sockets")]
 pub(crate) struct SocketArguments {
     /// Threads that serve sockets [default: one fewer than the cores]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256), env = "FPCACHE_IO_THREADS")]
     io_threads: Option<u16>,
 
     /// How long such a thread spins for more requests before it sleeps, as long as that pays off;
     /// 0s saves processor time but costs a wake-up for every batch [default: 50us]
-    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    #[arg(long, value_name = "TIME", value_parser = time::parse, env = "FPCACHE_SPIN")]
     spin: Option<Duration>,
 
     /// Limit of connections over sockets: a client has one, plus one for each of its reading
     /// threads, and fpcache-cli up to three. Each may be sending a frame of 64 KiB and a request of
     /// 1 MiB [default: 1024]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", env = "FPCACHE_MAX_CONNECTIONS")]
     max_connections: Option<usize>,
 
     /// Memory for requests longer than 16 KiB while they are received; further ones wait [default:
     /// 16MiB]
-    #[arg(long, value_name = "SIZE", value_parser = capacity::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_REQUEST_MEMORY")]
     request_memory: Option<u64>,
 
     /// Time limit for the handshake of a connection [default: 2s]
-    #[arg(long, value_name = "TIME", value_parser = patience)]
+    #[arg(long, value_name = "TIME", value_parser = patience, env = "FPCACHE_GREETING_TIME")]
     greeting_time: Option<Duration>,
 
     /// Time limit for receiving a frame [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = patience)]
+    #[arg(long, value_name = "TIME", value_parser = patience, env = "FPCACHE_FRAME_TIME")]
     frame_time: Option<Duration>,
 
     /// Time limit for a client to read its replies [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = patience)]
+    #[arg(long, value_name = "TIME", value_parser = patience, env = "FPCACHE_READ_TIME")]
     read_time: Option<Duration>,
 
     /// Time after which an idle connection is closed, such as 10m [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = patience)]
+    #[arg(long, value_name = "TIME", value_parser = patience, env = "FPCACHE_IDLE_TIME")]
     idle_time: Option<Duration>,
 
     /// With --listen rdma://: how long clients may believe what they know of the reuse of memory,
     /// so that absent keys cost them no extra round trip; memory that is reused waits for as long.
     /// 0s if the clock of this machine may stop while its network card goes on, as that of a
     /// virtual machine that is paused [default: 1ms]
-    #[arg(long, value_name = "TIME", value_parser = lease)]
+    #[arg(long, value_name = "TIME", value_parser = lease, env = "FPCACHE_CARD_LEASE")]
     card_lease: Option<Duration>,
 
     /// Certificate chain for tcps://, in PEM. Reloaded on SIGHUP
@@ -79,7 +80,7 @@ pub(crate) struct SocketArguments {
     token_file: Option<PathBuf>,
 
     /// Require tokens over the loopback interface, too
-    #[arg(long)]
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "FPCACHE_REQUIRE_TOKEN")]
     require_token: bool,
 }
 
