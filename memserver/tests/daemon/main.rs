@@ -8,6 +8,7 @@ mod files;
 mod hostile_clients;
 mod keys;
 mod log;
+mod notify;
 mod patience;
 mod tls;
 mod tokens;

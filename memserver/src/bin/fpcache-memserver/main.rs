@@ -1,6 +1,7 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
 mod log;
+mod notify;
 mod sockets;
 
 use std::io::{self, Write};
@@ -265,6 +266,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     // A closed standard output does not stop the server.
     let _ = writeln!(io::stdout(), "{}", daemon.greeting());
+    let (stop, tables) = (daemon.stop_handle(), daemon.tables());
+    let _stopping = notify::ready(tables.tables().count(), tables.closed().count(), stop);
     Ok(daemon.serve()?)
 }
 
