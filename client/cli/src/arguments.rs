@@ -89,7 +89,8 @@ Keys are u64s, in decimal or as in 0x2a, or byte strings, as text with \\xNN for
 reads and prints hexadecimal digits instead. A memory node can have tables of both kinds. Commands use the table `default` unless \
 --table names another; create, load and import create it if it does not exist.
 
-Exit codes: 0 success; 1 a key is absent, exists already or has changed, or an answer is wrong; 2 usage error or failure.";
+Exit codes: 0 success; 1 a key is absent, exists already or has changed, an answer is wrong, or a table is closed (ping --ready); \
+2 usage error or failure.";
 
 const IMPORT: &str = "Examples:
   fpcache-cli import cities.tsv --table cities --keys bytes
@@ -249,9 +250,12 @@ if one does not answer, after those that do. --json prints an array with an obje
   fpcache-cli ping
   fpcache-cli ping --count 100 --json
   fpcache-cli --url tcp://node-1:7400 --deadline 200ms ping
+  fpcache-cli ping --ready
+  fpcache-cli --table orders ping
 
-Each memory node of several URLs is asked. Ends with 2 if one is not there or does not answer in time, after those that do. --json \
-prints an array with an object for each memory node.")]
+Each memory node of several URLs is asked. Ends with 2 if one is not there or does not answer in time, after those that do; with \
+--table also if that table is closed or missing, or one that has a range of it does not answer. With --ready, ends with 1 if a table is \
+closed, which is listed. --json prints an array with an object for each memory node.")]
     Ping(Ping),
     /// Print the counters of the memory node and all its tables in the format of Prometheus
     #[command(after_help = "Examples:

@@ -1,7 +1,7 @@
 //! `fpcache-cli`: loads, reads, changes and checks a memory node from the command line.
 //!
-//! Exit codes: 0 success; 1 a key is absent, exists already or has changed, or an answer is wrong;
-//! 2 usage error or failure.
+//! Exit codes: 0 success; 1 a key is absent, exists already or has changed, an answer is wrong, or a
+//! table is closed (`ping --ready`); 2 usage error or failure.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -158,7 +158,13 @@ fn carry_out_any(
         Command::Create(create) => create.run(place, is_named.then_some(place.table), output),
         Command::Load(load) => load.run(place, output),
         Command::Import(import) => import.run(place, output),
-        Command::Ping(ping) => ping.run(place, output),
+        Command::Ping(ping) => {
+            let outcome = ping.run(place, output)?;
+            if is_named {
+                run_on_table(place, command, output)?;
+            }
+            Ok(outcome)
+        }
         Command::Metrics => metrics::run(place, output),
         command => run_on_table(place, command, output),
     }
@@ -214,11 +220,12 @@ fn carry_out<K: Keys>(
         Command::Del(delete) => delete.run(client, output),
         Command::Stats => stats::run(client, output),
         Command::Verify(verify) => verify.run(client, &place.table, output),
+        // Of a table that is named: it is open, and all memory nodes that have ranges of it answer.
+        Command::Ping(_) => Ok(client.stats().map(|_| Outcome::Done)?),
         // About tables, not their records.
         Command::Create(_)
         | Command::Load(_)
         | Command::Import(_)
-        | Command::Ping(_)
         | Command::Metrics
         | Command::Tables
         | Command::Devices

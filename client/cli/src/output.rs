@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(crate) enum Outcome {
     /// Success.
     Done,
-    /// A key is absent, exists already or has changed, or an answer is wrong.
+    /// A key is absent, exists already or has changed, an answer is wrong, or a table is closed.
     Wrong,
 }
 

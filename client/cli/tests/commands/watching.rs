@@ -1,7 +1,12 @@
 //! Memory nodes are watched: whether they answer, and what they count.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 
+use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
+use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::files::Folders;
+use fpcache_memserver::{Catalogue, CatalogueConfig};
 use serde_json::Value;
 
 use crate::{Node, command, text};
@@ -11,8 +16,7 @@ fn a_ping_tells_times_or_that_there_is_no_memory_node() {
     let mut node = Node::start(8 << 20);
     let (out, _) = node.ends_with(0, "ping");
     assert!(out.contains(&node.url) && out.contains("median of 3;"), "{out}");
-    // Whatever table is named: it is about the memory node.
-    let ping = node.json(0, "ping --count 5 --deadline 1s --json --table nosuch");
+    let ping = node.json(0, "ping --count 5 --deadline 1s --json");
     let ping = &ping[0];
     assert_eq!((&ping["count"], &ping["url"]), (&5.into(), &node.url.as_str().into()));
     let us = ["min_us", "median_us", "max_us"].map(|field| ping[field].as_f64().unwrap());
@@ -21,6 +25,74 @@ fn a_ping_tells_times_or_that_there_is_no_memory_node() {
     drop(node.serving.take());
     let (out, err) = node.ends_with(2, "ping");
     assert!(out.is_empty() && err.contains("no memory node at"), "{err}");
+}
+
+/// It ended with 0 whatever became of the table.
+#[test]
+fn a_ping_that_names_a_table_opens_it() {
+    let node = Node::start(16 << 20);
+    node.ends_with(0, "load words:100 --table words");
+    for table in ["default", "words"] {
+        node.ends_with(0, &format!("--table {table} ping"));
+    }
+    let (out, err) = node.ends_with(2, "--table orders ping");
+    assert!(out.contains("median of 3;") && err.contains("no table `orders`"), "{out}{err}");
+    let (out, _) = node.ends_with(2, "--table orders ping --json");
+    assert!(serde_json::from_str::<Value>(&out).is_ok(), "{out}");
+    // One of the environment is for the commands that need one.
+    let of_environment =
+        command().env("FPCACHE_URL", &node.url).env("FPCACHE_TABLE", "orders").arg("ping").output();
+    assert!(of_environment.unwrap().status.success());
+}
+
+#[test]
+fn a_ping_of_a_table_over_several_memory_nodes_asks_all_of_them() {
+    let mut nodes = [(); 2].map(|()| Node::start(16 << 20));
+    let urls = format!("{},{}", nodes[0].url, nodes[1].url);
+    let output = command().args(["load", "uniform:1000", "--table", "t", "--nodes", &urls]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    nodes[0].ends_with(0, "--table t ping");
+    drop(nodes[1].serving.take());
+    nodes[0].ends_with(0, "ping");
+    let (_, err) = nodes[0].ends_with(2, "--table t ping");
+    assert!(err.contains(&nodes[1].url), "{err}");
+}
+
+#[test]
+fn a_memory_node_with_a_closed_table_answers_and_is_not_ready() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let address = ShmAddress::at_path(place.path().join("node.sock")).unwrap();
+    let serve = || {
+        let folders = Folders { data: data.clone(), region: data.clone() };
+        let config =
+            CatalogueConfig { durable: Some((folders, SyncPolicy::Never)), ..CatalogueConfig::of(8 << 20) };
+        let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
+        listener.spawn(Catalogue::open(&config).unwrap()).unwrap()
+    };
+    let ends_with = |code: i32, line: &str| {
+        let output =
+            command().env("FPCACHE_URL", address.to_string()).args(line.split(' ')).output().unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{line}: {out}{err}");
+        out + &err
+    };
+    let serving = serve();
+    ends_with(0, "create --table orders");
+    ends_with(0, "create --table other");
+    ends_with(0, "ping --ready");
+    drop(serving);
+    fs::write(data.join("tables/orders/table.fpt"), "damaged").unwrap();
+    let _serving = serve();
+
+    ends_with(0, "ping");
+    let told = ends_with(1, "ping --ready");
+    assert!(told.contains("closed      orders\n"), "{told}");
+    assert!(ends_with(1, "ping --ready --json").contains("\"closed\":[\"orders\"]"));
+    assert!(ends_with(2, "--table orders ping").contains("is closed"));
+    ends_with(0, "--table other ping");
+    // It is no failure of the metrics.
+    assert!(ends_with(0, "metrics").contains("fpcache_table_open{table=\"orders\",key_kind=\"u64\"} 0\n"));
 }
 
 /// What a line of the text format says of a metric, with its labels.
