@@ -15,6 +15,7 @@ use crate::export::Export;
 use crate::get::Get;
 use crate::import::Import;
 use crate::load::Load;
+use crate::metrics::MetricsCommand;
 use crate::nearest::{Nearest, NearestFormats};
 use crate::ping::Ping;
 use crate::scan::Scan;
@@ -261,8 +262,15 @@ closed, which is listed. --json prints an array with an object for each memory n
     #[command(after_help = "Examples:
   fpcache-cli metrics
   fpcache-cli metrics > fpcache.prom.new && mv fpcache.prom.new /var/lib/node_exporter/fpcache.prom
-  fpcache-cli metrics --json")]
-    Metrics,
+  fpcache-cli metrics --json
+  fpcache-cli --url tcp://node-1:7400 --deadline 1s metrics --listen 127.0.0.1:9476
+
+Where one table or, of several URLs, one memory node does not tell its counters, the others are shown; fpcache_table_scrape_ok and \
+fpcache_up are 0 then, and standard error has the reason. Ends with 2 if a memory node does not answer.
+
+With --listen, it serves them until SIGTERM or Ctrl-C, with exit code 0: GET /metrics asks the memory nodes anew, over connections \
+that are kept, and is answered also if none answers; GET /healthz is answered with 200 if all do, or else with 503.")]
+    Metrics(MetricsCommand),
     /// List the RDMA devices of this machine, for addresses
     /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER
     #[command(after_help = "Examples:\n  fpcache-cli devices\n  fpcache-cli devices --json")]

@@ -14,12 +14,14 @@ mod data;
 mod devices;
 mod export;
 mod exposition;
+mod figures;
 mod fill;
 mod found;
 mod get;
 mod group;
 mod held;
 mod hex;
+mod http;
 mod import;
 mod keys;
 mod load;
@@ -36,6 +38,7 @@ mod place;
 mod record_lines;
 mod records;
 mod scan;
+mod scrape;
 mod separator;
 mod stats;
 mod summary;
@@ -165,7 +168,7 @@ fn carry_out_any(
             }
             Ok(outcome)
         }
-        Command::Metrics => metrics::run(place, output),
+        Command::Metrics(metrics) => metrics.run(place, output),
         command => run_on_table(place, command, output),
     }
 }
@@ -226,7 +229,7 @@ fn carry_out<K: Keys>(
         Command::Create(_)
         | Command::Load(_)
         | Command::Import(_)
-        | Command::Metrics
+        | Command::Metrics(_)
         | Command::Tables
         | Command::Devices
         | Command::Completions { .. }

@@ -11,15 +11,15 @@ use super::*;
 
 /// Requests, as `fpcache::message` draws them: for figures, with records of a load and for its end,
 /// and to change records.
-const STATS: u8 = 1;
+pub const STATS: u8 = 1;
 const LOAD_CHUNK: u8 = 3;
 const LOAD_COMMIT: u8 = 4;
 const WRITE: u8 = 6;
 
 /// A memory node with other answers to some requests.
-struct Otherwise<F> {
-    catalogue: Catalogue,
-    handle: F,
+pub struct Otherwise<F> {
+    pub catalogue: Catalogue,
+    pub handle: F,
 }
 
 impl<F> Service for Otherwise<F>

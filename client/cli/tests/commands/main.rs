@@ -10,6 +10,7 @@ mod order;
 mod over_nodes;
 mod own_records;
 mod records;
+mod scraping;
 mod tables;
 mod usage;
 mod watching;

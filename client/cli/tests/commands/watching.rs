@@ -169,4 +169,13 @@ fn ranges_of_tables_over_several_memory_nodes_have_metrics_too() {
         out.lines().find(|line| line.starts_with("fpcache_table_keys{table=\"t\",range=\"2\",")).unwrap();
     assert!(keys.ends_with(" 500"), "{keys}");
     assert!(out.contains("fpcache_table_segments{table=\"t\",range=\"2\","), "{out}");
+
+    let [mut first, second] = nodes;
+    drop(first.serving.take());
+    let output = command().args(["--url", &urls, "metrics"]).output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    for (url, up) in [(&first.url, 0), (&second.url, 1)] {
+        assert!(out.contains(&format!("fpcache_up{{node=\"{url}\"}} {up}\n")), "{out}");
+    }
 }

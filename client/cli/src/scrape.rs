@@ -1,0 +1,202 @@
+//! Scrapes: memory nodes that are asked for their metrics, over connections that may be kept.
+
+use std::collections::BTreeMap;
+
+use anyhow::Error;
+use fpcache_client::{
+    BuildKeys, ByteClient, Client, ClientError, KeyKind, NodeStats, SocketStats, TableClient, TableInfo,
+    TableName, Tables,
+};
+use fpcache_datasets::causes;
+
+use crate::exposition::Metric;
+use crate::figures::{TableScrape, of_all, up};
+use crate::place::TableArguments;
+
+/// Memory nodes that are scraped.
+pub(crate) struct Scraper(Vec<NodeScraper>);
+
+/// What memory nodes told, and which did not.
+#[derive(Default)]
+pub(crate) struct Scrape {
+    pub(crate) metrics: Vec<Metric>,
+    /// Why memory nodes told nothing.
+    pub(crate) failed_nodes: Vec<String>,
+    /// Why nothing was told of tables.
+    pub(crate) failed_tables: Vec<String>,
+}
+
+/// A memory node, and what is kept of it.
+struct NodeScraper {
+    place: TableArguments,
+    /// Whether it is the only one.
+    is_alone: bool,
+    tables: Option<Tables>,
+    clients: BTreeMap<TableName, AnyClient>,
+    /// How many of them at most are kept.
+    most: usize,
+}
+
+enum AnyClient {
+    U64(Client),
+    Bytes(ByteClient),
+}
+
+impl Scraper {
+    /// Of each memory node in the URL; clients of this many tables of each are kept for the next
+    /// scrape.
+    pub(crate) fn of(place: &TableArguments, most: usize) -> Result<Self, ClientError> {
+        let places = place.each()?;
+        let is_alone = places.len() == 1;
+        let node = |place| NodeScraper { place, is_alone, tables: None, clients: BTreeMap::new(), most };
+        Ok(Self(places.into_iter().map(node).collect()))
+    }
+
+    /// How many memory nodes are asked.
+    pub(crate) fn nodes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Asks each of them for its metrics.
+    pub(crate) fn scrape(&mut self) -> Scrape {
+        let mut scrape = Scrape::default();
+        for node in &mut self.0 {
+            let told = node.scrape(&mut scrape.failed_tables).unwrap_or_else(|error| {
+                scrape.failed_nodes.push(node.why(error));
+                vec![up(false)]
+            });
+            match node.is_alone {
+                true => scrape.metrics = told,
+                false => {
+                    told.into_iter().for_each(|metric| add(&mut scrape.metrics, metric, &node.place.url))
+                }
+            }
+        }
+        scrape
+    }
+
+    /// Asks each of them for an answer, and returns why some gave none.
+    pub(crate) fn unanswered(&mut self) -> Vec<String> {
+        let asked = self.0.iter_mut().map(|node| {
+            let answer = node.tables().and_then(Tables::ping);
+            answer.err().map(|error| node.why(error))
+        });
+        asked.flatten().collect()
+    }
+}
+
+/// Adds what one of several memory nodes has told to what others have: each metric comes once, with
+/// all its samples.
+fn add(metrics: &mut Vec<Metric>, mut metric: Metric, url: &str) {
+    metric.samples.iter_mut().for_each(|(labels, _)| labels.insert(0, ("node", url.to_owned())));
+    match metrics.iter_mut().find(|other| other.name == metric.name) {
+        Some(other) => other.samples.append(&mut metric.samples),
+        None => metrics.push(metric),
+    }
+}
+
+impl NodeScraper {
+    /// Why it told nothing, with its URL where it is one of several.
+    fn why(&self, error: ClientError) -> String {
+        if self.is_alone { causes::in_one_line(Error::from(error).chain()) } else { self.place.why(&error) }
+    }
+
+    fn tables(&mut self) -> Result<&Tables, ClientError> {
+        match &mut self.tables {
+            Some(tables) => Ok(tables),
+            none => Ok(none.insert(self.place.tables()?)),
+        }
+    }
+
+    /// What it has to tell; and why it does not of some tables.
+    fn scrape(&mut self, failed: &mut Vec<String>) -> Result<Vec<Metric>, ClientError> {
+        let list = self.tables()?.list()?;
+        self.clients.retain(|name, _| list.tables.iter().any(|info| info.name == *name));
+        let (mut told, mut sockets) = (Vec::new(), None);
+        for (table, info) in list.tables.iter().enumerate().filter(|(_, info)| !info.is_closed()) {
+            let stats = match self.ask(info, sockets.is_none()) {
+                Ok((stats, of_sockets)) => {
+                    sockets = sockets.or(of_sockets);
+                    Some(stats)
+                }
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => {
+                    // Where it is the memory node that does not answer, no other table need be tried.
+                    self.tables()?.ping()?;
+                    failed.push(format!("the table `{}` tells no counters: {}", info.name, self.why(error)));
+                    None
+                }
+            };
+            told.push(TableScrape { table, stats });
+        }
+        Ok(of_all(&list, &told, sockets.as_ref()))
+    }
+
+    /// A table's counters; and those of the memory node's sockets, if they are wanted and there are
+    /// any.
+    fn ask(
+        &mut self,
+        info: &TableInfo,
+        wants_sockets: bool,
+    ) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
+        // A client that fails may be of a table that was made anew since.
+        if let Some(kept) = self.clients.remove(&info.name)
+            && let Ok(told) = kept.ask(wants_sockets)
+        {
+            self.clients.insert(info.name, kept);
+            return Ok(told);
+        }
+        let place = TableArguments { table: info.name, ..self.place.clone() };
+        let client = match info.kind {
+            KeyKind::U64 => AnyClient::U64(place.client()?),
+            KeyKind::Bytes => AnyClient::Bytes(place.client()?),
+        };
+        let told = client.ask(wants_sockets)?;
+        if self.clients.len() < self.most {
+            self.clients.insert(info.name, client);
+        }
+        Ok(told)
+    }
+}
+
+impl AnyClient {
+    fn ask(&self, wants_sockets: bool) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
+        fn of<K: BuildKeys>(
+            client: &TableClient<K>,
+            wants_sockets: bool,
+        ) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
+            let stats = client.stats()?;
+            // A memory node of an older release refuses to tell, which is no reason to tell
+            // nothing.
+            let sockets = if wants_sockets { client.sockets().ok().flatten() } else { None };
+            Ok((stats, sockets.filter(|sockets| sockets.io_threads > 0)))
+        }
+        match self {
+            Self::U64(client) => of(client, wants_sockets),
+            Self::Bytes(client) => of(client, wants_sockets),
+        }
+    }
+}
+
+/// Whether a table is not there any more that was listed: it was dropped, or is being made anew,
+/// perhaps over several memory nodes.
+fn is_gone(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::NoSuchTable { .. } | ClientError::OtherKeys { .. } | ClientError::TableNotWhole { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory node had no metrics at all then.
+    #[test]
+    fn a_listed_table_that_is_made_anew_over_several_memory_nodes_is_left_out() {
+        let why = || "the table `t` over several memory nodes is not whole yet".to_owned();
+        assert!(is_gone(&ClientError::TableNotWhole { why: why() }));
+        assert!(is_gone(&ClientError::NoSuchTable { why: why() }));
+        assert!(!is_gone(&ClientError::Emptied));
+    }
+}
