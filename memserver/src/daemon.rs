@@ -40,7 +40,7 @@ pub use greeting::Greeting;
 pub use limits::raise_descriptor_limit;
 pub use listen::ListenAddress;
 #[cfg(feature = "log")]
-pub use log::{StderrLog, log_to_stderr};
+pub use log::{LogFormat, StderrLog, log_to_stderr, log_to_stderr_as};
 
 /// The lease of clients that read by network cards, unless another is asked for: a hundred times
 /// what a READ takes.

@@ -1,5 +1,6 @@
 //! The log of a memory node's process on its standard error.
 
+mod format;
 mod queue;
 
 use std::backtrace::Backtrace;
@@ -10,13 +11,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use tracing::Level;
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
-use tracing_subscriber::fmt::{FmtContext, MakeWriter, fmt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::fmt::{MakeWriter, fmt};
 
 use queue::{Lines, LogQueue};
+
+pub use format::LogFormat;
 
 /// How long an end waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,40 +33,48 @@ const BEFORE_UNWINDING: Duration = Duration::from_millis(100);
 /// A line that cannot be written, as on a full disk, is lost: it must not end a memory node. Does
 /// nothing in a process that has a subscriber of its own already: that one is wanted.
 pub fn log_to_stderr(level: LevelFilter) -> StderrLog {
-    let queue = Arc::new(LogQueue::default());
+    log_to_stderr_as(level, LogFormat::default())
+}
+
+/// As [`log_to_stderr`], with lines of this form.
+pub fn log_to_stderr_as(level: LevelFilter, format: LogFormat) -> StderrLog {
+    let queue = Arc::new(LogQueue::of(format));
     let (lines, for_thread) = (Lines(Arc::clone(&queue)), Arc::clone(&queue));
     let write = move || for_thread.write_all_to(&mut io::stderr());
     match thread::Builder::new().name("fpcache-stderr".into()).spawn(write) {
         Ok(_) => {
-            let log = StderrLog(Some(lines.clone()));
-            subscribe(level, move || lines.clone());
+            let log = StderrLog { format, lines: Some(lines.clone()) };
+            subscribe(level, format, move || lines.clone());
             log
         }
         // Lines that come late are better than none.
         Err(_) => {
-            subscribe(level, io::stderr);
-            StderrLog(None)
+            subscribe(level, format, io::stderr);
+            StderrLog { format, lines: None }
         }
     }
 }
 
-fn subscribe(level: LevelFilter, to: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
+fn subscribe(level: LevelFilter, format: LogFormat, to: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
     let log = fmt().with_max_level(level).with_writer(to).with_ansi(false).log_internal_errors(false);
-    let _ = tracing::subscriber::set_global_default(log.event_format(Line).finish());
+    let _ = tracing::subscriber::set_global_default(log.event_format(format).finish());
 }
 
 /// The lines of [`log_to_stderr`] that are still to be written. To be dropped last: lines that come
 /// later may be lost.
 #[must_use = "dropping it writes the lines that there are, and later ones may be lost"]
 #[derive(Debug)]
-pub struct StderrLog(Option<Lines>);
+pub struct StderrLog {
+    format: LogFormat,
+    lines: Option<Lines>,
+}
 
 impl StderrLog {
-    /// Adds a line of a program's own, as it is and whatever the level.
+    /// Adds a line of a program's own about what has failed, whatever the level.
     pub fn line(&self, line: impl fmt::Display) {
-        let line = format!("{line}\n");
+        let line = self.format.line(Level::ERROR, line);
         // Written to the standard error directly, it could wait for a reader for ever.
-        let _ = match self.0.clone() {
+        let _ = match self.lines.clone() {
             Some(mut lines) => lines.write_all(line.as_bytes()),
             None => io::stderr().write_all(line.as_bytes()),
         };
@@ -74,13 +83,13 @@ impl StderrLog {
     /// Has this process tell of panics among these lines. The standard library's way waits for a
     /// reader of the standard error before the thread unwinds, with all that it holds.
     pub fn take_panics(&self) {
-        let log = Self(self.0.clone());
+        let log = Self { format: self.format, lines: self.lines.clone() };
         panic::set_hook(Box::new(move |panic| {
             let thread = thread::current();
             let (name, trace) = (thread.name().unwrap_or("<unnamed>"), Backtrace::capture());
             log.line(format_args!("thread '{name}' {panic}\n{trace}"));
             // A panic while one unwinds ends the process at once.
-            if let Some(lines) = &log.0 {
+            if let Some(lines) = &log.lines {
                 lines.0.wait_until_written(BEFORE_UNWINDING);
             }
         }));
@@ -89,35 +98,8 @@ impl StderrLog {
 
 impl Drop for StderrLog {
     fn drop(&mut self) {
-        if let Some(lines) = &self.0 {
+        if let Some(lines) = &self.lines {
             lines.0.wait_until_written(PATIENCE);
         }
-    }
-}
-
-/// `fpcache-memserver: `, the level unless it is that of what goes as it should, message and
-/// fields.
-struct Line;
-
-impl<S, N> FormatEvent<S, N> for Line
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut to: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let level = match *event.metadata().level() {
-            Level::ERROR => "error: ",
-            Level::WARN => "warning: ",
-            Level::INFO => "",
-            Level::DEBUG | Level::TRACE => "debug: ",
-        };
-        write!(to, "fpcache-memserver: {level}")?;
-        context.format_fields(to.by_ref(), event)?;
-        writeln!(to)
     }
 }

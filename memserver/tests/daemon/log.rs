@@ -85,6 +85,51 @@ fn the_environment_says_what_is_written_where_the_command_line_does_not() {
     }
 }
 
+/// Their times were those of whatever read them.
+#[test]
+fn lines_have_the_time_where_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let durable = |form: &str| {
+        let mut command = command(&["--listen", "tcp://127.0.0.1:0", "--log-format", form, "--data-dir"]);
+        command.arg(folder.path());
+        command
+    };
+    let is_time = |text: &str| text.len() == 27 && text.ends_with('Z') && text.as_bytes()[10] == b'T';
+    let loading = |form: &str| {
+        let mut command = durable(form);
+        command.args(["--load", "sequential:10"]);
+        command
+    };
+    drop(Node::start(loading("plain")));
+    let errors = folder.path().join("errors");
+    for form in ["text", "json"] {
+        let mut again = loading(form);
+        again.stderr(File::create(&errors).unwrap());
+        let mut node = Node::start(again);
+        let failed = durable(form).output().unwrap();
+        assert_eq!(failed.status.code(), Some(2));
+        kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+        assert!(end_of(&mut node.child).success());
+        let written = fs::read_to_string(&errors).unwrap() + &String::from_utf8(failed.stderr).unwrap();
+        for (part, level, begin) in [
+            ("skipping --load", "INFO", "fpcache-memserver: skipping"),
+            ("another memory node uses", "ERROR", "error: "),
+        ] {
+            let line = written.lines().find(|line| line.contains(part)).expect(part);
+            let (time, text) = match form {
+                "json" => {
+                    let (time, rest) =
+                        line.strip_prefix("{\"timestamp\":\"").unwrap().split_once("\",").unwrap();
+                    (time, rest.strip_prefix(&format!("\"level\":\"{level}\",\"message\":\"")).unwrap())
+                }
+                _ => line.split_once(' ').unwrap(),
+            };
+            let begin = if form == "json" { begin.trim_start_matches("fpcache-memserver: ") } else { begin };
+            assert!(is_time(time) && text.starts_with(begin), "{line}");
+        }
+    }
+}
+
 /// A pipe that is full, and that nobody reads as long as the first end of it is there.
 fn unread_pipe() -> (OwnedFd, OwnedFd) {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();

@@ -17,7 +17,7 @@ use fpcache::layout::{GroupChoice, RecordShape, TableParameters};
 use fpcache_datasets::arguments::{refuse_apart, without_empty_variables};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, causes, write_value};
 use fpcache_fabric::HugePages;
-use fpcache_memserver::daemon::{log_to_stderr, raise_descriptor_limit};
+use fpcache_memserver::daemon::{log_to_stderr_as, raise_descriptor_limit};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::files::Folders;
 use fpcache_memserver::{
@@ -25,7 +25,7 @@ use fpcache_memserver::{
 };
 use tracing::info;
 
-use log::LogLevel;
+use log::{LogForm, LogLevel};
 use sockets::SocketArguments;
 
 /// A memory node of FPCache: serves tables from memory that clients read directly.
@@ -76,6 +76,10 @@ struct Arguments {
     /// The least of what is written to the standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info", env = "FPCACHE_LOG")]
     log: LogLevel,
+
+    /// How it is written, a line each
+    #[arg(long, value_enum, value_name = "FORM", default_value = "plain", env = "FPCACHE_LOG_FORMAT")]
+    log_format: LogForm,
 
     /// Whether regions use huge pages. With `if-available` or `required`, a region takes all its
     /// memory when its table is created: the whole capacity, unless the table is created with
@@ -216,7 +220,7 @@ fn main() -> ExitCode {
     let matches = without_empty_variables(command).get_matches_from(words);
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Dropped last: also after what a panic unwinds.
-    let log = log_to_stderr(arguments.log.into());
+    let log = log_to_stderr_as(arguments.log.into(), arguments.log_format.into());
     log.take_panics();
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,

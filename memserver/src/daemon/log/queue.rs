@@ -5,6 +5,10 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tracing::Level;
+
+use super::format::LogFormat;
+
 /// Bytes of lines that wait, at most, and of one line.
 const ROOM: usize = 256 << 10;
 const LONGEST: usize = ROOM / 4;
@@ -19,6 +23,8 @@ pub(super) struct LogQueue {
 
 #[derive(Debug, Default)]
 struct LineBuffer {
+    /// Of the line about those that are lost.
+    format: LogFormat,
     lines: VecDeque<Vec<u8>>,
     /// Of all lines together.
     bytes: usize,
@@ -41,10 +47,10 @@ impl LineBuffer {
     fn tell_of_lost(&mut self) {
         if self.lost > 0 {
             let lost = std::mem::take(&mut self.lost);
-            let line = format!(
-                "fpcache-memserver: warning: {lost} lines are missing here: nobody took them in time\n"
+            let told = format!(
+                "fpcache-memserver: warning: {lost} lines are missing here: nobody took them in time"
             );
-            self.push(line.into_bytes());
+            self.push(self.format.line(Level::WARN, told).into_bytes());
         }
     }
 
@@ -70,6 +76,12 @@ fn cut(line: &[u8]) -> Vec<u8> {
 }
 
 impl LogQueue {
+    pub(super) fn of(format: LogFormat) -> Self {
+        let queue = Self::default();
+        queue.state().format = format;
+        queue
+    }
+
     fn state(&self) -> MutexGuard<'_, LineBuffer> {
         // Nothing panics in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

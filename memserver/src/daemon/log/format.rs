@@ -1,0 +1,92 @@
+//! The forms of the log's lines.
+
+use std::fmt::{self, Write};
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::registry::LookupSpan;
+
+/// How lines of the log are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// As text without the time, which a service manager's journal adds.
+    #[default]
+    Plain,
+    /// The same after the time in UTC, as RFC 3339 has it.
+    Text,
+    /// As objects of JSON: `timestamp`, `level` and `message`.
+    Json,
+}
+
+impl LogFormat {
+    pub(super) fn line(self, level: Level, text: impl fmt::Display) -> String {
+        match self {
+            Self::Plain => format!("{text}\n"),
+            Self::Text => format!("{} {text}\n", now()),
+            Self::Json => {
+                let (now, message) = (now(), escaped(text.to_string().trim_end()));
+                format!("{{\"timestamp\":\"{now}\",\"level\":\"{level}\",\"message\":\"{message}\"}}\n")
+            }
+        }
+    }
+}
+
+fn now() -> String {
+    let mut now = String::new();
+    // Writing into a text does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now));
+    now
+}
+
+/// As in a string of JSON.
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
+        let _ = match c {
+            '"' | '\\' => write!(escaped, "\\{c}"),
+            '\0'..' ' => write!(escaped, "\\u{:04x}", u32::from(c)),
+            c => escaped.write_char(c),
+        };
+        escaped
+    })
+}
+
+/// Text has `fpcache-memserver: ` and the level, unless it is that of what goes as it should, before
+/// message and fields.
+impl<S, N> FormatEvent<S, N> for LogFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        let shown = match level {
+            _ if *self == Self::Json => "",
+            Level::ERROR => "fpcache-memserver: error: ",
+            Level::WARN => "fpcache-memserver: warning: ",
+            Level::INFO => "fpcache-memserver: ",
+            Level::DEBUG | Level::TRACE => "fpcache-memserver: debug: ",
+        };
+        let mut text = shown.to_owned();
+        context.format_fields(Writer::new(&mut text), event)?;
+        to.write_str(&self.line(level, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_end_a_string_of_json_is_escaped() {
+        let line = LogFormat::Json.line(Level::WARN, "a \"b\" \\ c\td\ne é\n");
+        let message = line.split_once("\"message\":").expect("a message").1;
+        assert_eq!(message, "\"a \\\"b\\\" \\\\ c\\u0009d\\u000ae é\"}\n");
+    }
+}
