@@ -149,17 +149,26 @@ impl LeftRegion {
     /// What is left of a table once it is not served.
     pub(super) fn of(table: HostedTable) -> Self {
         let HostedTable { node, descriptors, .. } = table;
-        let (region, grant) = (Arc::clone(node.region()), node.grant());
+        let left = Self { region: Arc::clone(node.region()), grant: node.grant(), _descriptors: descriptors };
         // Its threads end here.
         drop(node);
         // All of it goes back at once.
-        grant.end_returning();
-        Self { region, grant, _descriptors: descriptors }
+        left.grant.end_returning();
+        left
     }
 
     /// See [`give_up`].
     pub(super) fn give_up(&self) -> Result<(), AccessError> {
         give_up(&self.region, self.grant.end())
+    }
+}
+
+impl Drop for LeftRegion {
+    /// After a panic nobody has it to be given up when the table is dropped again.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let _ = self.give_up();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! for that.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -176,6 +177,9 @@ pub(super) struct Jobs {
     /// Its clients: they are hung up on when the job has ended, however it did.
     pub(super) farewells: Vec<ClientId>,
     pub(super) replies: VecDeque<(ClientId, Vec<u8>)>,
+    /// Whether the operating system has no thread.
+    #[cfg(test)]
+    pub(super) lacks_threads: bool,
 }
 
 impl Jobs {
@@ -193,23 +197,48 @@ impl Jobs {
         if self.is_busy() { None } else { self.waiting.pop_front() }
     }
 
-    /// Starts a job for a client's request; the loop is woken when it is done.
-    pub(super) fn start(&mut self, client: ClientId, job: Job, waker: Waker) -> Result<(), Refusal> {
+    /// Starts a job for a client's request; the loop is woken when it is done. Where no thread can
+    /// be started the job comes back as it was.
+    pub(super) fn start(
+        &mut self,
+        client: ClientId,
+        job: Job,
+        waker: Waker,
+    ) -> Result<(), (Box<Job>, Refusal)> {
         let (tell, done) = sync_channel(1);
+        // A thread that is not started drops what it was started with: a table that is to be
+        // dropped would be gone, and its readers not told.
+        let (hand_over, handed) = sync_channel::<Job>(1);
         let run = move || {
             stand_back();
             let _waking = WakeAtEnd(waker);
             // Dropped before the loop is woken, also by a panic: that is how the loop learns of
             // one.
             let tell = tell;
-            // Nobody listens any more if the memory node has ended.
-            let _ = tell.send(job.run());
+            if let Ok(job) = handed.recv() {
+                // Nobody listens any more if the memory node has ended.
+                let _ = tell.send(job.run());
+            }
         };
-        let thread = thread::Builder::new().name("fpcache-tables".into()).spawn(run).map_err(|error| {
-            Refusal::new(ErrorCode::Internal, format!("no thread can be started for it: {error}"))
-        })?;
+        let thread = match self.spawn(run) {
+            Ok(thread) => thread,
+            Err(error) => {
+                let why = format!("no thread can be started for it: {error}");
+                return Err((Box::new(job), Refusal::new(ErrorCode::Internal, why)));
+            }
+        };
         self.running = Some(Running { client, done, thread });
+        // There is room for one, and the thread takes it.
+        let _ = hand_over.send(job);
         Ok(())
+    }
+
+    fn spawn(&self, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+        #[cfg(test)]
+        if self.lacks_threads {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        thread::Builder::new().name("fpcache-tables".into()).spawn(run)
     }
 
     /// The result of the job under way, once it is done.

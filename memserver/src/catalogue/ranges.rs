@@ -69,7 +69,7 @@ impl Catalogue {
                 Job::Make(Box::new(making))
             }
         };
-        self.jobs.start(client, job, self.waker.clone()).map(|()| Handled::Later)
+        self.start(client, job)
     }
 
     /// Whether the name of a table over several memory nodes is free here but for ranges of the

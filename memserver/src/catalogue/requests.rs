@@ -55,11 +55,29 @@ impl Catalogue {
                 }
             },
         };
-        let started = self.jobs.start(client, job, self.waker.clone());
-        if let Err(refusal) = &started {
-            let _ = self.end_drop(Err(refusal.clone().into()));
+        self.start(client, job)
+    }
+
+    /// Has a thread do a job; if there is none for it all stays as it was.
+    pub(super) fn start(&mut self, client: ClientId, job: Job) -> Result<Handled, Refusal> {
+        let Err((job, refusal)) = self.jobs.start(client, job, self.waker.clone()) else {
+            return Ok(Handled::Later);
+        };
+        match *job {
+            Job::Drop(dropping) => {
+                // Its clients are not known as such any more: they connect anew.
+                self.farewells.extend(self.jobs.farewells.drain(..));
+                self.jobs.dropped = None;
+                self.host(dropping.table);
+            }
+            Job::Remove(removing) => {
+                if let Some(closed) = self.closed.get_mut(&removing.name) {
+                    closed.left = removing.left;
+                }
+            }
+            Job::Make(_) | Job::Map(_) => {}
         }
-        started.map(|()| Handled::Later)
+        Err(refusal)
     }
 
     /// Collects the results of the thread, and continues with the next request that waited for it.

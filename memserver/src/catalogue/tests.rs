@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{KeyKind, U64Keys};
-use fpcache::layout::{RecordShape, TableParameters};
+use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, TableParameters};
 use fpcache::map::RangeMap;
 use fpcache::message::{NodeStats, RangeRequest};
 use fpcache_fabric::SharedMemory;
@@ -21,6 +21,7 @@ struct Script {
     asked: AtomicU32,
     says: Mutex<Work>,
     has_no_room: AtomicBool,
+    panics_at_end: AtomicBool,
 }
 
 impl Script {
@@ -29,6 +30,7 @@ impl Script {
             asked: AtomicU32::new(0),
             says: Mutex::new(says),
             has_no_room: AtomicBool::default(),
+            panics_at_end: AtomicBool::default(),
         })
     }
 
@@ -43,6 +45,12 @@ struct Scripted {
     script: Arc<Script>,
     region: Arc<SharedMemory>,
     owed: Vec<ClientId>,
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        assert!(!self.script.panics_at_end.load(Ordering::Relaxed), "a panic of a test");
+    }
 }
 
 impl Service for Scripted {
@@ -227,6 +235,52 @@ fn a_table_that_is_made_or_dropped_keeps_no_other_waiting() {
     let (handled, reply) = ask(&mut catalogue, 3, &made);
     let refusal = fpcache::message::decode_reply(&reply).expect_err("it is there");
     assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::TableExists));
+}
+
+/// Has a client drop a table, and says what it is told in the end.
+fn drop_for(catalogue: &mut Catalogue, client: u64, name: TableName) -> Result<(), Refusal> {
+    let (handled, mut reply) = ask(catalogue, client, &TablesRequest::Drop { name });
+    while handled == Handled::Later && catalogue.next_reply(&mut reply).is_none() {
+        catalogue.work();
+    }
+    fpcache::message::decode_reply(&reply).map(drop)
+}
+
+/// The region was lost with the thread that was not started: the drop was repeated and
+/// acknowledged, and who mapped the region read on.
+#[test]
+fn the_readers_of_a_dropped_table_are_told_whatever_becomes_of_the_thread() {
+    for (lacks_threads, panics) in [(true, false), (false, true)] {
+        let (mut catalogue, scripts) = catalogue(&[Work::Nothing]);
+        let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
+        let is_told = || region.load_relaxed(REUSE_OFFSET) == Ok(DROPPED);
+        catalogue.connected(ClientId(1), b"t0");
+        catalogue.connected(ClientId(2), b"");
+        catalogue.jobs.lacks_threads = lacks_threads;
+        scripts[0].panics_at_end.store(panics, Ordering::Relaxed);
+        let refusal = drop_for(&mut catalogue, 2, name(0)).expect_err("the thread fails");
+        assert_eq!(refusal.code, ErrorCode::Internal);
+        assert_eq!(catalogue.next_farewell(), Some(ClientId(1)));
+        assert_eq!(catalogue.export(b"t0").is_some(), !is_told(), "it is served, or its readers know");
+        catalogue.jobs.lacks_threads = false;
+        drop_for(&mut catalogue, 2, name(0)).expect("it is there");
+        assert!(is_told() && catalogue.export(b"t0").is_none());
+    }
+}
+
+/// So it went for one whose drop had failed before.
+#[test]
+fn the_region_of_a_closed_table_outlasts_a_drop_without_a_thread() {
+    let (mut catalogue, _) = catalogue(&[Work::Nothing]);
+    let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
+    let (dropping, _) = catalogue.detach(&name(0)).expect("it is there");
+    let (why, left) = (TableOpenError::Descriptors { needed: 8, left: 0 }, LeftRegion::of(dropping.table));
+    catalogue.closed.insert(name(0), ClosedTable { kind: KeyKind::U64, why, left: Some(left) });
+    catalogue.jobs.lacks_threads = true;
+    drop_for(&mut catalogue, 1, name(0)).expect_err("no thread is started");
+    catalogue.jobs.lacks_threads = false;
+    drop_for(&mut catalogue, 1, name(0)).expect("it is there");
+    assert_eq!(region.load_relaxed(REUSE_OFFSET), Ok(DROPPED));
 }
 
 /// The budget came free before the memory did, seconds for a large table: others filled both.
