@@ -118,7 +118,9 @@ impl DirectoryReserve {
         let before = self.pages.len();
         let is_filled = self.take_missing(needed, page_bytes, space);
         if !is_filled {
-            self.pages.drain(before..).for_each(|page| space.put(page));
+            // There may be fewer than before: those that were too many have gone.
+            let kept = before.min(self.pages.len());
+            self.pages.drain(kept..).for_each(|page| space.put(page));
         }
         is_filled
     }
@@ -199,6 +201,17 @@ mod tests {
         assert!(!aside.fill(needed(4, 2 * PAGE), PAGE, &mut space));
         assert_eq!((space.free_bytes(), aside.pages.len()), (left, 2));
         assert!(aside.fill(needed(4, 64), PAGE, &mut space));
+    }
+
+    /// Those beyond twice as many as are needed had gone when the root found no room.
+    #[test]
+    fn too_many_pages_may_be_set_aside_where_the_root_finds_no_room() {
+        const PAGE: u64 = 4096;
+        let pages = (0..9).map(|at| Extent { offset: 2 * at * PAGE, len: PAGE }).collect();
+        let (mut aside, mut space) = (DirectoryReserve { pages, root: None }, Space::new([]));
+        let needed = DirectoryRoom { pages: 2, root_bytes: 2 * PAGE };
+        assert!(!aside.fill(needed, PAGE, &mut space));
+        assert_eq!((aside.pages.len(), space.free_bytes()), (4, 5 * PAGE));
     }
 
     fn separators() -> impl Strategy<Value = Vec<Vec<u8>>> {
