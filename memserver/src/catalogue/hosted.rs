@@ -15,6 +15,7 @@ use fpcache_fabric::descriptors::TakenDescriptors;
 use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
 
 use crate::budget::Grant;
+use crate::lease::Lease;
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 use crate::wal::MissingLog;
@@ -29,6 +30,11 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
 
     /// Which bytes of its region it may have used.
     fn grant(&self) -> Arc<Grant>;
+
+    /// The lease that its readers have of what they know of memory's reuse.
+    fn lease(&self) -> Lease {
+        Lease::default()
+    }
 
     /// When the client was heard of whose replies are let go next, if the table keeps any.
     fn oldest_replies(&mut self) -> Option<u64> {
@@ -64,6 +70,10 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
 
     fn grant(&self) -> Arc<Grant> {
         Arc::clone(&self.superblock.grant)
+    }
+
+    fn lease(&self) -> Lease {
+        self.superblock.lease.clone()
     }
 
     fn oldest_replies(&mut self) -> Option<u64> {
@@ -141,6 +151,7 @@ pub(crate) struct LeftRegion {
     /// What may have been used of it. After the region: others are not promised memory that is
     /// still there.
     grant: Arc<Grant>,
+    lease: Lease,
     /// The last field: given back when the region's are closed.
     _descriptors: Option<TakenDescriptors>,
 }
@@ -149,7 +160,8 @@ impl LeftRegion {
     /// What is left of a table once it is not served.
     pub(super) fn of(table: HostedTable) -> Self {
         let HostedTable { node, descriptors, .. } = table;
-        let left = Self { region: Arc::clone(node.region()), grant: node.grant(), _descriptors: descriptors };
+        let (region, grant, lease) = (Arc::clone(node.region()), node.grant(), node.lease());
+        let left = Self { region, grant, lease, _descriptors: descriptors };
         // Its threads end here.
         drop(node);
         // All of it goes back at once.
@@ -159,7 +171,7 @@ impl LeftRegion {
 
     /// See [`give_up`].
     pub(super) fn give_up(&self) -> Result<(), AccessError> {
-        give_up(&self.region, self.grant.end())
+        give_up(&self.region, self.grant.end(), self.lease.clone())
     }
 }
 
@@ -172,18 +184,23 @@ impl Drop for LeftRegion {
     }
 }
 
-/// Gives up a region of which it is no longer known how much was used. In what is shorter than a
-/// superblock there are no records.
+/// Gives up the region of a process that has ended, of which it is no longer known how much was
+/// used: nobody reads it by a network card. In what is shorter than a superblock there are no
+/// records.
 pub(crate) fn give_up_all(region: &SharedMemory) -> Result<(), AccessError> {
-    if region.len() < SUPERBLOCK_BYTES { Ok(()) } else { give_up(region, region.len() as u64) }
+    if region.len() < SUPERBLOCK_BYTES {
+        Ok(())
+    } else {
+        give_up(region, region.len() as u64, Lease::default())
+    }
 }
 
 /// Gives up the region of a table that was dropped, whose bytes before `used` may have been used.
-/// Its readers find out by the reuse sequence, which no directory reaches: from here on none of
-/// them takes "absent" for an answer. The memory goes back to the operating system while they still
+/// Its readers find out by the reuse sequence, which no directory reaches: once their lease has
+/// ended none of them takes "absent" for an answer, and only then there are zeros. The memory goes back to the operating system while they still
 /// map it, or is overwritten where the operating system does not take it: no record is left that
 /// one of them could take for a live one.
-pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessError> {
+pub(crate) fn give_up(region: &SharedMemory, used: u64, mut lease: Lease) -> Result<(), AccessError> {
     let begin = SUPERBLOCK_BYTES as u64;
     if region.reserve(0, begin).is_err() {
         // A disk that is full has never given it these pages: a store to them would end the
@@ -191,7 +208,9 @@ pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessErro
         return Ok(());
     }
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
-    region.release();
+    region.flush();
+    lease.begin();
+    lease.wait();
     // Zeros for those who have it copied, before they could have pages taken for it again.
     region.set_backed_end(begin);
     let page = if region.pages() == Pages::Huge { HUGE_PAGE } else { rustix::param::page_size() };
@@ -236,7 +255,48 @@ const HUGE_PAGE: usize = 2 << 20;
 mod tests {
     use super::*;
     use crate::budget::tests::memory_that_stays;
-    use fpcache_fabric::HugePages;
+    use crate::catalogue::{Catalogue, CatalogueConfig};
+    use fpcache_fabric::{Clock, HugePages};
+    use std::sync::Mutex;
+
+    /// A clock that looks, when somebody sleeps, at the reuse sequence of a region, a record in it,
+    /// and up to where it is backed.
+    #[derive(Debug)]
+    struct Witness {
+        region: Arc<SharedMemory>,
+        now: Mutex<Instant>,
+        seen: Mutex<Vec<[u64; 3]>>,
+    }
+
+    impl Clock for Witness {
+        fn now(&self) -> Instant {
+            *self.now.lock().expect("nobody panics")
+        }
+
+        fn sleep(&self, duration: Duration) {
+            let word = |at| self.region.load_relaxed(at).expect("inside");
+            let seen = [word(REUSE_OFFSET), word(SUPERBLOCK_BYTES as u64), self.region.backed_end()];
+            self.seen.lock().expect("nobody panics").push(seen);
+            *self.now.lock().expect("nobody panics") += duration;
+        }
+    }
+
+    /// A reader by a network card believed the reuse sequence that it knew, saw zeros and took a
+    /// key for absent.
+    #[test]
+    fn a_dropped_table_reads_as_zeros_only_after_the_lease() {
+        const BYTES: u64 = 1 << 20;
+        let region = SharedMemory::create_memfd("test", BYTES as usize, HugePages::No).expect("memory").0;
+        let region = Arc::new(region);
+        region.fill_words(0, BYTES as usize / 8, 7).expect("it may be written");
+        region.set_backed_end(BYTES);
+        let (now, seen) = (Mutex::new(Instant::now()), Mutex::new(Vec::new()));
+        let witness = Arc::new(Witness { region: Arc::clone(&region), now, seen });
+        let lease = Lease::new(Duration::from_millis(1), Arc::clone(&witness) as Arc<dyn Clock>);
+        give_up(&region, BYTES, lease).expect("it may be written");
+        assert_eq!(*witness.seen.lock().expect("nobody panics"), [[DROPPED, 7, BYTES]]);
+        assert_eq!(region.load_relaxed(SUPERBLOCK_BYTES as u64), Ok(0));
+    }
 
     /// What lay between the superblock and the end of its page was left, where pages are longer.
     #[test]
@@ -256,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn a_drop_takes_as_long_as_the_lease_of_the_tables_readers() {
+        let lease = Duration::from_millis(50);
+        let config = CatalogueConfig { lease, ..CatalogueConfig::of(1 << 20) };
+        let mut catalogue = Catalogue::open(&config).expect("memory");
+        let name = "t0".parse().expect("a name");
+        catalogue.create(name, KeyKind::U64, None).expect("room");
+        let began = Instant::now();
+        catalogue.drop_table(&name).expect("it is there");
+        assert!(began.elapsed() >= lease);
+    }
+
+    #[test]
     fn nothing_is_left_of_a_dropped_table_also_where_no_memory_goes_back() {
         for goes_back in [true, false] {
             let region = match goes_back {
@@ -266,7 +338,7 @@ mod tests {
             let places = [4096, 4104, 8192, 512 << 10, used - 8];
             places.into_iter().for_each(|at| region.store_relaxed(at, 7).expect("inside"));
             assert_eq!(region.discard_from(1 << 19).expect("it may be written"), goes_back);
-            give_up(&region, used).expect("it may be written");
+            give_up(&region, used, Lease::default()).expect("it may be written");
             assert!(
                 places.into_iter().all(|at| region.load_relaxed(at).expect("inside") == 0),
                 "{goes_back}"
