@@ -29,8 +29,8 @@ impl<K: BuildKeys> Loader<K> {
     }
 
     /// Finds memory for a value whose first piece has come. What came of the same value before
-    /// makes way for it: its memory is the value's if that is as long, and else the table's when
-    /// the load ends.
+    /// makes way for it: its memory is the value's if that is as long, and what the value does
+    /// not need is the table's when the load ends.
     fn begin_value(&mut self, piece: &ValuePiece<'_>, transit: &Transit) -> Result<(), LoadError> {
         let bytes = piece.value_bytes;
         let before = self.ahead.remove(&piece.operation).filter(|before| {
@@ -44,7 +44,13 @@ impl<K: BuildKeys> Loader<K> {
             return Err(LoadError::TooMuchAhead);
         }
         let memory = match before.and_then(|before| before.memory()) {
-            Some(memory) => memory,
+            Some(memory) => {
+                let len = ValueExtent::memory_bytes(bytes as usize) as u64;
+                if memory.len > len {
+                    self.unused.push(Extent { offset: memory.offset + len, len: memory.len - len });
+                }
+                Extent { len, ..memory }
+            }
             None => self.allocate_value(bytes as usize)?,
         };
         self.ahead_bytes += u64::from(bytes);

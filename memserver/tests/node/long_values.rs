@@ -306,8 +306,9 @@ fn used_after_a_load(ahead: &[(u32, usize)]) -> u64 {
 fn values_that_no_record_of_a_load_has_leave_nothing_behind() {
     let least = used_after_a_load(&[(0, 300_000)]);
     let begun_anew = used_after_a_load(&[(0, 100_000), (0, 300_000)]);
+    let begun_anew_shorter = used_after_a_load(&[(0, 500_000), (0, 300_000)]);
     let without_record = used_after_a_load(&[(0, 300_000), (7, 500_000)]);
-    assert_eq!((begun_anew, without_record), (least, least));
+    assert_eq!((begun_anew, begun_anew_shorter, without_record), (least, least, least));
 }
 
 #[test]
