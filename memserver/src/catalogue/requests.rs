@@ -123,9 +123,12 @@ impl Catalogue {
     /// The tables after `after`, as many as one reply has.
     fn page(&self, after: Option<TableName>) -> TablesPage {
         let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        // One more of each than a page has: only these are asked what they hold.
+        const MOST: usize = MOST_LISTED + 1;
         let hosted = self.numbers.range(later).filter_map(|(_, number)| self.tables[*number].as_ref());
-        let closed = self.closed.range(later).map(|(name, table)| table.info(*name));
-        let mut tables: Vec<TableInfo> = hosted.map(HostedTable::info).chain(closed).collect();
+        let hosted = hosted.take(MOST).map(HostedTable::info);
+        let closed = self.closed.range(later).take(MOST).map(|(name, table)| table.info(*name));
+        let mut tables: Vec<TableInfo> = hosted.chain(closed).collect();
         tables.sort_unstable_by_key(|table| table.name);
         let has_more = tables.len() > MOST_LISTED;
         tables.truncate(MOST_LISTED);

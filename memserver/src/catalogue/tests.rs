@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::{KeyKind, U64Keys};
 use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, TableParameters};
 use fpcache::map::RangeMap;
-use fpcache::message::{NodeStats, RangeRequest};
+use fpcache::message::tables::MOST_LISTED;
+use fpcache::message::{NodeStats, RangeRequest, TablesPage};
 use fpcache_fabric::SharedMemory;
 
 use crate::budget::Grant;
@@ -22,6 +24,8 @@ struct Script {
     says: Mutex<Work>,
     has_no_room: AtomicBool,
     panics_at_end: AtomicBool,
+    /// How often it was asked what it holds.
+    counted: AtomicU32,
 }
 
 impl Script {
@@ -31,6 +35,7 @@ impl Script {
             says: Mutex::new(says),
             has_no_room: AtomicBool::default(),
             panics_at_end: AtomicBool::default(),
+            counted: AtomicU32::new(0),
         })
     }
 
@@ -75,6 +80,7 @@ impl Service for Scripted {
 
 impl Hosted for Scripted {
     fn stats(&self) -> NodeStats {
+        self.script.counted.fetch_add(1, Ordering::Relaxed);
         NodeStats::default()
     }
 
@@ -235,6 +241,31 @@ fn a_table_that_is_made_or_dropped_keeps_no_other_waiting() {
     let (handled, reply) = ask(&mut catalogue, 3, &made);
     let refusal = fpcache::message::decode_reply(&reply).expect_err("it is there");
     assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::TableExists));
+}
+
+/// Each page asked all tables after it what they hold.
+#[test]
+fn a_page_of_the_list_asks_as_many_tables_as_it_names() {
+    let (mut catalogue, scripts) = catalogue(&[Work::Nothing; 1200]);
+    for i in 2000..2600 {
+        let why = TableOpenError::Descriptors { needed: 8, left: 0 };
+        catalogue.closed.insert(name(i), ClosedTable { kind: KeyKind::U64, why, left: None });
+    }
+    let (mut after, mut listed) = (None, Vec::new());
+    loop {
+        let (_, reply) = ask(&mut catalogue, 1, &TablesRequest::List { after });
+        let page =
+            TablesPage::decode(fpcache::message::decode_reply(&reply).expect("a page")).expect("a page");
+        let counted: u32 = scripts.iter().map(|script| script.counted.swap(0, Ordering::Relaxed)).sum();
+        assert!(counted as usize <= MOST_LISTED + 1, "{counted} tables");
+        listed.extend(page.tables.iter().map(|table| table.name));
+        after = listed.last().copied();
+        if !page.has_more {
+            break;
+        }
+    }
+    let all: BTreeSet<TableName> = (0..1200).chain(2000..2600).map(name).collect();
+    assert!(listed.into_iter().eq(all));
 }
 
 /// Has a client drop a table, and says what it is told in the end.
