@@ -15,8 +15,21 @@ use crate::superblock_writer::SuperblockWriter;
 
 impl<K: BuildKeys> Table<K> {
     /// Does a little background work; `true` if there is more. Segments are replaced only if
-    /// `may_replace`: none of their slots may be reserved.
+    /// `may_replace`: none of their slots may be reserved. Never waits for a lease.
     pub(crate) fn work<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        may_replace: bool,
+    ) -> Result<bool, TableError> {
+        self.room.lacks_leased = self.room.lacks_leased && superblock.lease_ends_at().is_some();
+        self.room.waits_for_lease = false;
+        let worked = self.take_turns(superblock, may_replace);
+        self.room.waits_for_lease = true;
+        // The lease may have ended meanwhile: nothing else would have it go on.
+        worked.map(|is_more| is_more || self.room.lacks_leased && superblock.lease_ends_at().is_none())
+    }
+
+    fn take_turns<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         may_replace: bool,
@@ -26,12 +39,14 @@ impl<K: BuildKeys> Table<K> {
         let mut without_room = None;
         for _ in 0..Task::ALL.len() {
             let task = self.turns.next();
-            if task.replaces_segments() && !may_replace {
+            if task.replaces_segments() && (!may_replace || self.room.lacks_leased) {
                 continue;
             }
             match self.step(task, superblock) {
                 Ok(false) => {}
                 Ok(true) => return Ok(true),
+                // There will be a turn after it.
+                Err(TableError::Leased) => {}
                 // Other tasks may make some.
                 Err(error @ TableError::NoRoom { .. }) => without_room = Some(error),
                 Err(error) => return Err(error),
@@ -79,8 +94,14 @@ impl<K: BuildKeys> Table<K> {
         const MOST: usize = 32;
         for _ in 0..MOST {
             let Some(key) = self.rebuilder.next_due() else { return Ok(false) };
-            if self.relieve(superblock, key.borrow())? {
-                return Ok(true);
+            match self.relieve(superblock, key.borrow()) {
+                Ok(false) => {}
+                relieved => {
+                    if let Err(TableError::Leased) = relieved {
+                        self.rebuilder.note_due(key.borrow());
+                    }
+                    return relieved;
+                }
             }
         }
         Ok(true)
@@ -109,16 +130,115 @@ impl<K: BuildKeys> Table<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Instant;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
 
     use fpcache::key_space::{KeySpace, U64Keys};
-    use fpcache::layout::{RecordShape, TableParameters};
-    use fpcache_fabric::{HugePages, SharedMemory};
+    use fpcache::layout::{RecordShape, RecordToken, TableParameters};
+    use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation};
+    use fpcache_fabric::{ClientId, Clock, Handled, HugePages, Service, SharedMemory};
 
+    use super::*;
     use crate::budget::{Budget, Grant};
+    use crate::lease::Lease;
     use crate::node::{MemoryNode, NodeState};
     use crate::space::Extent;
+
+    /// A clock that only sleeping moves, and who says so; it counts how often somebody slept.
+    #[derive(Debug)]
+    struct SetClock(Mutex<Instant>, AtomicU32);
+
+    impl SetClock {
+        fn move_on(&self, duration: Duration) {
+            *self.0.lock().expect("nobody panics") += duration;
+        }
+    }
+
+    impl Clock for SetClock {
+        fn now(&self) -> Instant {
+            *self.0.lock().expect("nobody panics")
+        }
+
+        fn sleep(&self, duration: Duration) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.move_on(duration);
+        }
+    }
+
+    const LEASE: Duration = Duration::from_millis(1);
+
+    /// A table of these keys, with as many bytes, whose readers have a lease by this clock.
+    fn leased(bytes: usize, keys: u32) -> (MemoryNode<U64Keys>, Arc<SetClock>) {
+        let clock = Arc::new(SetClock(Mutex::new(Instant::now()), AtomicU32::new(0)));
+        let region = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
+        let node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
+        let mut node = node.with_lease(Lease::new(LEASE, Arc::clone(&clock) as Arc<dyn Clock>));
+        let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+        node.load(parameters, (0..keys).map(|key| u64::from(key) << 20), |_, _| {}).expect("room");
+        (node, clock)
+    }
+
+    /// Has the table work until it does nothing before time has passed; how often it slept.
+    fn work_off(node: &mut MemoryNode<U64Keys>, clock: &SetClock) -> u32 {
+        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = node else {
+            panic!("a table was loaded")
+        };
+        let before = clock.1.load(Ordering::Relaxed);
+        let turns = (0..100_000).find(|_| !table.work(superblock, true).is_ok_and(|is_more| is_more));
+        assert!(turns.is_some(), "it goes on for ever");
+        clock.1.load(Ordering::Relaxed) - before
+    }
+
+    /// The thread that serves all tables slept for the rest of it.
+    #[test]
+    fn an_evacuation_does_not_sleep_for_the_lease_in_the_end() {
+        let (mut node, clock) = leased(1 << 20, 5_000);
+        node.empty(0..1 << 18);
+        let is_over = |node: &MemoryNode<U64Keys>| {
+            let NodeState::Serving(table) = &node.state else { panic!("a table was loaded") };
+            table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none()
+        };
+        assert_eq!(work_off(&mut node, &clock), 0);
+        assert!(!is_over(&node), "what was there is no reader's only after the lease");
+        for _ in 0..10 {
+            clock.move_on(LEASE);
+            assert_eq!(work_off(&mut node, &clock), 0);
+        }
+        assert!(is_over(&node));
+        assert_eq!(node.audit().expect("every byte is right").map(|audit| audit.keys), Some(5_000));
+    }
+
+    /// So it did for segments and directories that found no memory at once.
+    #[test]
+    fn work_in_a_full_table_leaves_the_lease_to_writes() {
+        let (mut node, clock) = leased(1 << 20, 20_000);
+        let (mut random, mut reply) = (1u64, Vec::new());
+        for number in 1..400 {
+            let (mut batch, mut request) = (WriteBatch::default(), Vec::new());
+            for n in 0..60 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let key = (random >> 33) % (20_000 << 20);
+                let (kind, key, value) = match n % 3 {
+                    0 => (WriteKind::Delete, key & !0xf_ffff, &[][..]),
+                    _ => (WriteKind::Put, key, &[7; 8][..]),
+                };
+                let (expected, value) = (RecordToken::default(), Sent::Here(value));
+                batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
+            }
+            batch.request(1, number, false).encode::<U64Keys>(0, &mut request);
+            reply.clear();
+            if node.handle(ClientId(1), &request, &mut reply) == Handled::Later {
+                while node.next_reply(&mut reply).is_none() {
+                    node.work();
+                }
+            }
+            assert_eq!(work_off(&mut node, &clock), 0, "after {number} requests");
+            clock.move_on(LEASE / 3);
+        }
+        node.audit().expect("every byte is right");
+    }
 
     /// Empties a table's memory to its end while it lacks a directory, until there is nothing to do
     /// any more; says whether there is a directory then. Nothing is set aside for one, and before

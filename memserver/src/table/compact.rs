@@ -111,6 +111,10 @@ impl<K: BuildKeys> Table<K> {
         let (run, mut next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
         if !run.segments.is_empty() {
             match self.bring_together(superblock, run, sweep.pass, &mut next) {
+                Err(TableError::Leased) => {
+                    self.sweep = Some(sweep);
+                    return Err(TableError::Leased);
+                }
                 Err(error) if !error.spares_others() => return Err(error),
                 Err(error) => self.pass_by(error),
                 Ok(()) => {}

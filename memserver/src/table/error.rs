@@ -52,6 +52,10 @@ pub enum TableError {
         /// Whether it ends before the memory node's capacity does.
         is_at_limit: bool,
     },
+    /// Memory comes free when the lease of all readers has ended, for which work between requests
+    /// does not wait.
+    #[error("the memory that comes free next waits for the lease of readers")]
+    Leased,
     /// The region could not be written: a bug.
     #[error("writing the region failed: {0}")]
     Region(#[from] AccessError),

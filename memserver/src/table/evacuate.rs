@@ -38,26 +38,30 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
-        let stepped = self.go_on_emptying(superblock);
-        if stepped.is_err() {
-            self.room.give_up_evacuation();
-        }
-        stepped
-    }
-
-    fn go_on_emptying<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
-        let Some(evacuation) = self.room.emptying.evacuation.take() else {
+        let Some(mut evacuation) = self.room.emptying.evacuation.take() else {
             let Some(window) = self.room.wants_emptied(superblock, &self.segments)? else { return Ok(false) };
             self.room.begin_evacuation(window);
             return Ok(true);
         };
-        let Evacuation { stage, mut replaced } = evacuation;
-        let stage = match stage {
+        let stepped = self.go_on_emptying(superblock, &mut evacuation);
+        if stepped.as_ref().is_err_and(|error| !matches!(error, TableError::Leased)) {
+            return stepped;
+        }
+        if self.room.space.emptied().is_some() {
+            self.room.emptying.evacuation = Some(evacuation);
+        }
+        stepped
+    }
+
+    /// Takes one step of an evacuation; nothing is being emptied any more when it has ended.
+    fn go_on_emptying<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        Evacuation { stage, replaced }: &mut Evacuation<K>,
+    ) -> Result<bool, TableError> {
+        match stage {
             EvacuationStage::Moving(from) => {
-                match self.move_some(superblock, from.borrow(), &mut replaced)? {
+                *stage = match self.move_some(superblock, (*from).borrow(), replaced)? {
                     Some(next) => EvacuationStage::Moving(next),
                     None => {
                         self.move_encoders(superblock)?;
@@ -65,20 +69,15 @@ impl<K: BuildKeys> Table<K> {
                         self.room.publication.wanted = true;
                         EvacuationStage::Freeing(superblock.current().log_head)
                     }
-                }
+                };
             }
-            EvacuationStage::Freeing(head) if self.room.record.checkpoint >= head => {
+            EvacuationStage::Freeing(head) if self.room.record.checkpoint >= *head => {
                 self.room.reclaim(superblock)?;
-                self.room.end_evacuation(replaced);
-                return Ok(true);
+                self.room.end_evacuation(*replaced);
             }
-            waits => {
-                // Without a change since the last directory there will be none.
-                self.room.emptying.evacuation = Some(Evacuation { stage: waits, replaced });
-                return Ok(false);
-            }
-        };
-        self.room.emptying.evacuation = Some(Evacuation { stage, replaced });
+            // Without a change since the last directory there will be none.
+            EvacuationStage::Freeing(_) => return Ok(false),
+        }
         Ok(true)
     }
 

@@ -45,8 +45,10 @@ impl<K: BuildKeys> Table<K> {
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
         if let Some(from) = self.rebuilder.retraining.outdated_from.take() {
-            self.rebuilder.retraining.outdated_from = self.replace_outdated(superblock, from)?;
-            return Ok(true);
+            let replaced = self.replace_outdated(superblock, from.clone());
+            let is_leased = matches!(replaced, Err(TableError::Leased));
+            self.rebuilder.retraining.outdated_from = if is_leased { Some(from) } else { replaced? };
+            return if is_leased { Err(TableError::Leased) } else { Ok(true) };
         }
         if !self.rebuilder.retraining.is_due(self.segments.keys) {
             return Ok(false);
@@ -63,7 +65,12 @@ impl<K: BuildKeys> Table<K> {
                 Ok(()) => self.rebuilder.retraining.outdated_from = Some(K::lowest().to_owned()),
                 // There may be room for them before the table has grown sixteenfold.
                 Err(TableError::NoRoom { .. }) => self.rebuilder.retraining.try_again(self.segments.keys),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if let TableError::Leased = error {
+                        self.rebuilder.retraining.retrain_at(self.segments.keys);
+                    }
+                    return Err(error);
+                }
             }
         }
         Ok(true)

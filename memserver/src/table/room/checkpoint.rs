@@ -64,13 +64,20 @@ impl<K: BuildKeys> Room<K> {
                 Ok(())
             }
             Ok(()) => self.publish_checkpoint(superblock, checkpoint),
-            Err(error) => {
-                checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
-                Err(error)
-            }
+            Err(error) => Err(self.interrupt(checkpoint, error)),
         };
         self.publication.lacks_room |= matches!(stepped, Err(TableError::NoRoom { .. }));
         stepped
+    }
+
+    /// Keeps a directory that lacks memory until a lease has ended, and gives up any other that
+    /// fails.
+    fn interrupt(&mut self, checkpoint: Checkpoint<K>, error: TableError) -> TableError {
+        match error {
+            TableError::Leased => self.publication.checkpoint = Some(checkpoint),
+            _ => checkpoint.extents.iter().for_each(|extent| self.space.put(*extent)),
+        }
+        error
     }
 
     /// Writes a directory that contains every change so far, at once.
@@ -104,7 +111,10 @@ impl<K: BuildKeys> Room<K> {
             }
             let extent = match self.publication.aside.pages.pop() {
                 Some(extent) => extent,
-                None => self.allocate(superblock, K::PAGE_BYTES as u64)?,
+                None => self.allocate(superblock, K::PAGE_BYTES as u64).inspect_err(|_| {
+                    // From this page on it may go on.
+                    checkpoint.next = descriptors.first().map(|d| d.lo.clone());
+                })?,
             };
             checkpoint.extents.push(extent);
             superblock.region.write_bytes(extent.offset, &page)?;
@@ -129,10 +139,7 @@ impl<K: BuildKeys> Room<K> {
         let aside = self.publication.aside.root.take_if(|root| root.len >= bytes.len() as u64);
         let root = match aside.map_or_else(|| self.allocate(superblock, bytes.len() as u64), Ok) {
             Ok(extent) => extent,
-            Err(error) => {
-                checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
-                return Err(error);
-            }
+            Err(error) => return Err(self.interrupt(checkpoint, error)),
         };
         checkpoint.extents.push(root);
         superblock.region.write_bytes(root.offset, &bytes)?;

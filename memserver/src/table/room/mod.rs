@@ -48,6 +48,11 @@ pub(crate) struct Room<K: BuildKeys> {
     pub(super) fullness: Fullness,
     /// Whether what is under way may use the memory kept for compaction.
     pub(super) is_compacting: bool,
+    /// Whether what is under way waits for the lease of readers, as a write does that finds no
+    /// memory; if not, it ends with [`TableError::Leased`] and begins anew when that has ended.
+    pub(super) waits_for_lease: bool,
+    /// Whether something has ended like that.
+    pub(super) lacks_leased: bool,
 }
 
 /// The share of the available memory that must be in quarantine for a new directory to be written
@@ -64,6 +69,8 @@ impl<K: BuildKeys> Room<K> {
             emptying: Emptying::default(),
             fullness: Fullness::default(),
             is_compacting: false,
+            waits_for_lease: true,
+            lacks_leased: false,
         }
     }
 
@@ -154,6 +161,10 @@ impl<K: BuildKeys> Room<K> {
     ) -> Result<bool, TableError> {
         let Some(tag) = tag else { return Ok(false) };
         superblock.set_reuse(tag)?;
+        if !self.waits_for_lease && superblock.lease_ends_at().is_some() {
+            self.lacks_leased = true;
+            return Err(TableError::Leased);
+        }
         superblock.wait_for_lease();
         self.space.release(tag);
         Ok(true)
