@@ -135,9 +135,11 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use fpcache::key_space::{KeySpace, U64Keys};
-    use fpcache::layout::{RecordShape, RecordToken, TableParameters};
+    use fpcache::layout::{Descriptor, RecordShape, RecordToken, SegmentAddress, TableParameters};
     use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation};
+    use fpcache::models::Segment;
     use fpcache_fabric::{ClientId, Clock, Handled, HugePages, Service, SharedMemory};
+    use fpcache_index::{Line, SegmentModel};
 
     use super::*;
     use crate::budget::{Budget, Grant};
@@ -238,6 +240,24 @@ mod tests {
             clock.move_on(LEASE / 3);
         }
         node.audit().expect("every byte is right");
+    }
+
+    /// The range stayed withheld from everything else.
+    #[test]
+    fn nothing_is_emptied_any_more_once_an_evacuation_has_failed() {
+        let (mut node, _) = leased(1 << 20, 5_000);
+        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
+            panic!("a table was loaded")
+        };
+        // A segment that lies outside the region.
+        let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon: 4 };
+        let address = SegmentAddress::new(0, 1 << 40).expect("an address");
+        let descriptor = Descriptor::<U64Keys> { lo: 0, tail: (), model, address, generation: 1 };
+        let entry = (0, Segment::from(&descriptor));
+        table.segments.directory.replace(&0, None, &[entry]).expect("in order");
+        table.room.begin_evacuation(0..u64::MAX);
+        assert!(matches!(table.step_evacuation(superblock), Err(TableError::Region(_))));
+        assert!(table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none());
     }
 
     /// Empties a table's memory to its end while it lacks a directory, until there is nothing to do

@@ -45,7 +45,7 @@ impl<K: BuildKeys> Table<K> {
         };
         let stepped = self.go_on_emptying(superblock, &mut evacuation);
         if stepped.as_ref().is_err_and(|error| !matches!(error, TableError::Leased)) {
-            return stepped;
+            self.room.space.set_emptied(None);
         }
         if self.room.space.emptied().is_some() {
             self.room.emptying.evacuation = Some(evacuation);
