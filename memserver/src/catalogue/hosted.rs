@@ -197,9 +197,9 @@ pub(crate) fn give_up_all(region: &SharedMemory) -> Result<(), AccessError> {
 
 /// Gives up the region of a table that was dropped, whose bytes before `used` may have been used.
 /// Its readers find out by the reuse sequence, which no directory reaches: once their lease has
-/// ended none of them takes "absent" for an answer, and only then there are zeros. The memory goes back to the operating system while they still
-/// map it, or is overwritten where the operating system does not take it: no record is left that
-/// one of them could take for a live one.
+/// ended none of them takes "absent" for an answer, and only then there are zeros. The memory goes
+/// back to the operating system while they still map it, or is overwritten where the operating
+/// system does not take it: no record is left that one of them could take for a live one.
 pub(crate) fn give_up(region: &SharedMemory, used: u64, mut lease: Lease) -> Result<(), AccessError> {
     let begin = SUPERBLOCK_BYTES as u64;
     if region.reserve(0, begin).is_err() {
