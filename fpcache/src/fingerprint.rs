@@ -99,6 +99,20 @@ impl FingerprintWidth {
         array[index * w..][..w].copy_from_slice(&value.to_le_bytes()[..w]);
     }
 
+    /// How many of the first `count` fingerprints of an array are those of free slots.
+    pub fn count_free(self, array: &[u8], count: usize) -> usize {
+        fn zeros<const W: usize>(array: &[u8], count: usize) -> usize {
+            let (all, _) = array.as_chunks::<W>();
+            all.iter().take(count).filter(|fingerprint| **fingerprint == [0; W]).count()
+        }
+        match self {
+            Self::Bits8 => zeros::<1>(array, count),
+            Self::Bits16 => zeros::<2>(array, count),
+            Self::Bits32 => zeros::<4>(array, count),
+            Self::Bits64 => zeros::<8>(array, count),
+        }
+    }
+
     /// Reads the fingerprint at position `index` of an array, `None` outside it.
     #[inline]
     pub fn get(self, array: &[u8], index: usize) -> Option<u64> {
@@ -226,6 +240,19 @@ mod tests {
             assert_eq!(w.of_hash(0), top);
             assert_eq!(w.of_hash(1), top | 1);
             assert_eq!(w.of_hash(u64::MAX), w.frozen() ^ top);
+        }
+    }
+
+    #[test]
+    fn free_slots_are_counted_at_every_width_as_far_as_told() {
+        for w in FingerprintWidth::ALL {
+            let mut array = vec![0; w.bytes_of(200)];
+            // One byte of each of these is set, by turns another one.
+            (0..200).step_by(3).for_each(|i| array[i * w.bytes() + i % w.bytes()] = 1);
+            for count in [0, 1, 2, 3, 64, 65, 199, 200, 300] {
+                let free = (0..count).filter(|i| w.get(&array, *i) == Some(FingerprintWidth::EMPTY)).count();
+                assert_eq!(w.count_free(&array, count), free, "{w}, {count}");
+            }
         }
     }
 

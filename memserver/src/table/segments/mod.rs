@@ -16,13 +16,13 @@ pub(super) mod store;
 
 use std::collections::HashSet;
 
-use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
 use fpcache::layout::{SegmentGeometry, SlotWord, TableParameters, TableRecord, ValueExtent};
-use fpcache::matching::{Fingerprints, Matcher};
+use fpcache::matching::Matcher;
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::{Directory, Window};
+use zerocopy::IntoBytes;
 
 use super::error::TableError;
 use crate::rebuild::plan::Facts;
@@ -156,9 +156,8 @@ impl<K: BuildKeys> Segments<K> {
         let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
         let Scratch { fingerprints, body, .. } = &mut self.scratch;
         slots.read_fingerprints::<K>(all, body, fingerprints)?;
-        let all = Fingerprints::new(self.geometry.width, cap.into(), fingerprints);
-        let empty = self.matcher.hits(all, FingerprintWidth::EMPTY).count;
-        Ok(usize::from(cap).saturating_sub(empty as usize))
+        let free = self.geometry.width.count_free(fingerprints.as_bytes(), cap.into());
+        Ok(usize::from(cap).saturating_sub(free))
     }
 
     /// Records of a segment, by their words: damaged ones, too.
