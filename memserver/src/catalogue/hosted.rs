@@ -148,6 +148,8 @@ impl HostedTable {
 #[derive(Debug)]
 pub(crate) struct LeftRegion {
     region: Arc<SharedMemory>,
+    /// Whether the disk has the table too.
+    is_durable: bool,
     /// What may have been used of it. After the region: others are not promised memory that is
     /// still there.
     grant: Arc<Grant>,
@@ -159,9 +161,9 @@ pub(crate) struct LeftRegion {
 impl LeftRegion {
     /// What is left of a table once it is not served.
     pub(super) fn of(table: HostedTable) -> Self {
-        let HostedTable { node, descriptors, .. } = table;
+        let HostedTable { node, descriptors, recovery, .. } = table;
         let (region, grant, lease) = (Arc::clone(node.region()), node.grant(), node.lease());
-        let left = Self { region, grant, lease, _descriptors: descriptors };
+        let left = Self { region, is_durable: recovery.is_some(), grant, lease, _descriptors: descriptors };
         // Its threads end here.
         drop(node);
         // All of it goes back at once.
@@ -176,9 +178,10 @@ impl LeftRegion {
 }
 
 impl Drop for LeftRegion {
-    /// After a panic nobody has it to be given up when the table is dropped again.
+    /// After a panic nobody has it to be given up when the table is dropped again. One that the disk
+    /// has is given up by its file then; until it is dropped there, the table is as it was.
     fn drop(&mut self) {
-        if thread::panicking() {
+        if thread::panicking() && !self.is_durable {
             let _ = self.give_up();
         }
     }

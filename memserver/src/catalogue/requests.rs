@@ -64,9 +64,13 @@ impl Catalogue {
             return Ok(Handled::Later);
         };
         match *job {
-            Job::Drop(dropping) => {
-                // Its clients are not known as such any more: they connect anew.
-                self.farewells.extend(self.jobs.farewells.drain(..));
+            Job::Drop(mut dropping) => {
+                // Its clients are not known as such any more: they connect anew, and it is not told
+                // later that they have gone.
+                for client in self.jobs.farewells.drain(..) {
+                    dropping.table.node.disconnected(client);
+                    self.farewells.push_back(client);
+                }
                 self.jobs.dropped = None;
                 self.host(dropping.table);
             }

@@ -16,6 +16,7 @@ use crate::catalogue::CatalogueConfig;
 use crate::catalogue::closed::ClosedTable;
 use crate::catalogue::error::TableOpenError;
 use crate::catalogue::hosted::{Hosted, HostedTable, LeftRegion};
+use crate::recovery::{Origin, Recovery};
 
 /// What a table of a test says about its work, and how often it was asked.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ struct Script {
     says: Mutex<Work>,
     has_no_room: AtomicBool,
     panics_at_end: AtomicBool,
+    /// Clients of which it was told that they had left.
+    left: Mutex<Vec<ClientId>>,
     /// How often it was asked what it holds.
     counted: AtomicU32,
 }
@@ -35,6 +38,7 @@ impl Script {
             says: Mutex::new(says),
             has_no_room: AtomicBool::default(),
             panics_at_end: AtomicBool::default(),
+            left: Mutex::default(),
             counted: AtomicU32::new(0),
         })
     }
@@ -70,6 +74,10 @@ impl Service for Scripted {
 
     fn next_reply(&mut self, _: &mut Vec<u8>) -> Option<ClientId> {
         self.owed.pop()
+    }
+
+    fn disconnected(&mut self, client: ClientId) {
+        self.script.left.lock().expect("no panic while it was held").push(client);
     }
 
     fn work(&mut self) -> Work {
@@ -293,10 +301,25 @@ fn the_readers_of_a_dropped_table_are_told_whatever_becomes_of_the_thread() {
         assert_eq!(refusal.code, ErrorCode::Internal);
         assert_eq!(catalogue.next_farewell(), Some(ClientId(1)));
         assert_eq!(catalogue.export(b"t0").is_some(), !is_told(), "it is served, or its readers know");
+        let left = scripts[0].left.lock().expect("no panic while it was held");
+        assert!(is_told() || *left == [ClientId(1)], "it waits for nothing of a client that has gone");
+        drop(left);
         catalogue.jobs.lacks_threads = false;
         drop_for(&mut catalogue, 2, name(0)).expect("it is there");
         assert!(is_told() && catalogue.export(b"t0").is_none());
     }
+}
+
+/// A drop was refused by a panic, and the table's memory made zeros, which the next start met.
+#[test]
+fn a_durable_table_whose_drop_panicked_is_on_the_disk_as_it_was() {
+    let (mut catalogue, scripts) = catalogue(&[Work::Nothing]);
+    let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
+    let table = catalogue.tables[0].as_mut().expect("it is there");
+    table.recovery = Some(Recovery { origin: Origin::Nothing, keys: 0, took: Duration::ZERO });
+    scripts[0].panics_at_end.store(true, Ordering::Relaxed);
+    drop_for(&mut catalogue, 1, name(0)).expect_err("the thread fails");
+    assert_eq!(region.load_relaxed(REUSE_OFFSET), Ok(0));
 }
 
 /// So it went for one whose drop had failed before.

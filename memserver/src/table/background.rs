@@ -252,7 +252,7 @@ mod tests {
         // A segment that lies outside the region.
         let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon: 4 };
         let address = SegmentAddress::new(0, 1 << 40).expect("an address");
-        let descriptor = Descriptor::<U64Keys> { lo: 0, tail: (), model, address, generation: 1 };
+        let descriptor = Descriptor::<U64Keys> { start: 0, tail: (), model, address, generation: 1 };
         let entry = (0, Segment::from(&descriptor));
         table.segments.directory.replace(&0, None, &[entry]).expect("in order");
         table.room.begin_evacuation(0..u64::MAX);

@@ -113,7 +113,7 @@ impl<K: BuildKeys> Room<K> {
                 Some(extent) => extent,
                 None => self.allocate(superblock, K::PAGE_BYTES as u64).inspect_err(|_| {
                     // From this page on it may go on.
-                    checkpoint.next = descriptors.first().map(|d| d.lo.clone());
+                    checkpoint.next = descriptors.first().map(|d| d.start.clone());
                 })?,
             };
             checkpoint.extents.push(extent);
