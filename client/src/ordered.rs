@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient};
 use crate::direct::Holds;
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 use crate::key::AsKey;
 use crate::reader::{Reader, with_held};
 use crate::span::end_of_prefix;
@@ -185,11 +186,11 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub fn scan_back_with(
+    pub fn scan_back_with<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.here(|mut reader| reader.scan_back_with(start, limit, take))
     }
@@ -198,12 +199,12 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub fn scan_range_back(
+    pub fn scan_range_back<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
         end: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.here(|mut reader| reader.scan_range_back(start, end, limit, take))
     }
@@ -213,11 +214,11 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub fn scan_back_to(
+    pub fn scan_back_to<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.here(|mut reader| reader.scan_back_to(start, limit, take))
     }
@@ -242,32 +243,32 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
     }
 
     /// As [`scan_back`](Self::scan_back), but passes each record to `take`.
-    pub fn scan_back_with(
+    pub fn scan_back_with<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.scan_down((K::lowest(), Bound::Included(start.as_key())), limit, take)
     }
 
     /// As [`scan_range`](Self::scan_range), in descending key order.
-    pub fn scan_range_back(
+    pub fn scan_range_back<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,
         end: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.scan_down((start.as_key(), Bound::Excluded(end.as_key())), limit, take)
     }
 
     /// Passes up to `limit` records not below `start` to `take`, beginning with the greatest.
-    pub fn scan_back_to(
+    pub fn scan_back_to<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.scan_down((start.as_key(), Bound::Unbounded), limit, take)
     }

@@ -17,6 +17,7 @@ use crate::changes::outcome;
 use crate::client::Client;
 use crate::client::TableClient;
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 use crate::key::AsKey;
 use crate::lanes::WriteLane;
 
@@ -236,11 +237,11 @@ impl<K: BuildKeys> Pipeline<K> {
     ///
     /// # Errors
     /// As for [`Client::get`].
-    pub fn scan_with(
+    pub fn scan_with<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.settle_all();
         self.client.scan_with(start, limit, take)

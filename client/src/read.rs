@@ -8,6 +8,7 @@ use crate::answers::{Answers, Found};
 use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient};
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 use crate::key::AsKey;
 
 impl<K: BuildKeys> TableClient<K> {
@@ -85,11 +86,11 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub fn scan_with(
+    pub fn scan_with<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.here(|mut reader| reader.scan_with(start, limit, take))
     }
@@ -99,12 +100,12 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// # Errors
     /// As for [`scan`](Self::scan).
-    pub fn scan_range(
+    pub fn scan_range<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
         end: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.here(|mut reader| reader.scan_range(start, end, limit, take))
     }
@@ -115,11 +116,11 @@ impl ByteClient {
     ///
     /// # Errors
     /// As for [`scan`](Client::scan).
-    pub fn scan_prefix(
+    pub fn scan_prefix<F: ScanFlow>(
         &self,
         prefix: impl AsRef<[u8]>,
         limit: usize,
-        take: impl FnMut(&[u8], &[u8]),
+        take: impl FnMut(&[u8], &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.here(|mut reader| reader.scan_prefix(prefix, limit, take))
     }
@@ -129,11 +130,11 @@ impl ByteClient {
     ///
     /// # Errors
     /// As for [`scan`](Client::scan).
-    pub fn scan_prefix_back(
+    pub fn scan_prefix_back<F: ScanFlow>(
         &self,
         prefix: impl AsRef<[u8]>,
         limit: usize,
-        take: impl FnMut(&[u8], &[u8]),
+        take: impl FnMut(&[u8], &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.here(|mut reader| reader.scan_prefix_back(prefix, limit, take))
     }

@@ -21,6 +21,7 @@ use crate::client::{Record, TableClient, Transport};
 use crate::core::Rest;
 use crate::direct::{Borrowed, ByKind, Holds, Owned, SharedCore, with_direct};
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 use crate::key::AsKey;
 use crate::pool::PoolHeld;
 use crate::span::end_of_prefix;
@@ -239,43 +240,43 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
     }
 
     /// As [`scan`](Self::scan), but passes each record to `take`.
-    pub fn scan_with(
+    pub fn scan_with<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.scan_up((start.as_key(), None, Wanted::Value), limit, take)
     }
 
     /// Passes up to `limit` records from `start` to `end`, exclusive, to `take`, in key order.
-    pub fn scan_range(
+    pub fn scan_range<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,
         end: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         self.scan_up((start.as_key(), Some(end.as_key()), Wanted::Value), limit, take)
     }
 
     /// Scans from a key up to an end.
-    pub(crate) fn scan_up(
+    pub(crate) fn scan_up<F: ScanFlow>(
         &mut self,
         (start, end, wanted): (&K::Key, Option<&K::Key>, Wanted),
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, wanted));
         with_held!(self, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
     }
 
     /// Scans from the greatest key within a bound down to a key.
-    pub(crate) fn scan_down(
+    pub(crate) fn scan_down<F: ScanFlow>(
         &mut self,
         (from, to): (&K::Key, Bound<&K::Key>),
         limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
         with_held!(self, (core, held) => core.scan_back(held, &mut rest, from, self.deadline, take))
@@ -308,22 +309,22 @@ impl<H: Holds> Reader<U64Keys, H> {
 
 impl<H: Holds> Reader<ByteKeys, H> {
     /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
-    pub fn scan_prefix(
+    pub fn scan_prefix<F: ScanFlow>(
         &mut self,
         prefix: impl AsRef<[u8]>,
         limit: usize,
-        take: impl FnMut(&[u8], &[u8]),
+        take: impl FnMut(&[u8], &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let prefix = prefix.as_ref();
         self.scan_up((prefix, end_of_prefix(prefix).as_deref(), Wanted::Value), limit, take)
     }
 
     /// As [`scan_prefix`](Self::scan_prefix), in descending key order.
-    pub fn scan_prefix_back(
+    pub fn scan_prefix_back<F: ScanFlow>(
         &mut self,
         prefix: impl AsRef<[u8]>,
         limit: usize,
-        take: impl FnMut(&[u8], &[u8]),
+        take: impl FnMut(&[u8], &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let (prefix, end) = (prefix.as_ref(), end_of_prefix(prefix.as_ref()));
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);

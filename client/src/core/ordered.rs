@@ -8,10 +8,11 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, Neighbour, ScanBack, Side, find_nearest_to};
 
 use super::attempts::drive_as_it_gets_on;
-use super::read::{ClearedAtEnd, Rest};
+use super::read::{ClearedAtEnd, Rest, hand_over};
 use super::{Connector, Core, HeldContext};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 use crate::session::Buffers;
 
 /// Round trips between two looks at the clock.
@@ -56,14 +57,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Scans downwards, from the greatest key within the beginning of `rest` to the least not below
     /// `from`, and hands each record to `take`. What was found before the directory turned out to
     /// be out of date, or the memory node to be gone, is handed over all the same; the scan goes on
-    /// below it. After an error `rest` says where.
-    pub(crate) fn scan_back(
+    /// below it, until `take` wants no more. After an error `rest` says where.
+    pub(crate) fn scan_back<F: ScanFlow>(
         &self,
         held: &mut HeldContext<K, T>,
         rest: &mut Rest<Bound<K::Owned>>,
         from: &K::Key,
         within: Duration,
-        mut take: impl FnMut(K::View<'_>, &[u8]),
+        mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
         let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, got_on| {
@@ -73,11 +74,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let bound = to.as_ref().map(Borrow::borrow);
                 let mut scan = ScanBack::new(table.view(), kept.0, bound, from, rest.limit);
                 let ended = drive_as_it_gets_on(endpoint, &mut scan, ScanBack::stuck_at, within);
-                scan.records().for_each(|(key, value)| take(K::as_view(key), value));
+                let flow = hand_over::<K, F>(scan.records(), &mut take);
+                cost += scan.cost();
+                if flow.is_break() {
+                    rest.limit = 0;
+                    return Ok(cost);
+                }
                 rest.limit -= scan.records().len();
                 rest.from = scan.uncovered();
                 got_on.note(rest.from.as_ref() != Some(&to));
-                cost += scan.cost();
                 ended?;
             }
             Ok(cost)

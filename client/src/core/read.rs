@@ -1,6 +1,7 @@
 //! Lookups and scans, with retries.
 
 use std::borrow::Borrow;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
@@ -15,6 +16,7 @@ use super::recover::Retry;
 use super::{Connector, Core, EndpointOf, HeldContext};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 use crate::session::{Buffers, ReaderContext};
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
@@ -97,14 +99,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Scans from where `rest` begins up to `end`, and passes each record to `take` in key order:
     /// keys alone where only their presence is wanted. Records found before the directory turned
     /// out to be out of date, or the memory node to be down, are passed on, and the scan continues
-    /// after them. After an error `rest` says from where.
-    pub(crate) fn scan(
+    /// after them, until `take` wants no more. After an error `rest` says from where.
+    pub(crate) fn scan<F: ScanFlow>(
         &self,
         held: &mut HeldContext<K, T>,
         rest: &mut Rest<K::Owned>,
         (end, wanted): (Option<&K::Key>, Wanted),
         within: Duration,
-        mut take: impl FnMut(K::View<'_>, &[u8]),
+        mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
         let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, got_on| {
@@ -117,11 +119,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     scan = scan.of_keys();
                 }
                 let ended = drive_as_it_gets_on(endpoint, &mut scan, Scan::stuck_at, within);
-                scan.records().for_each(|(key, value)| take(K::as_view(key), value));
+                let flow = hand_over::<K, F>(scan.records(), &mut take);
+                cost += scan.cost();
+                if flow.is_break() {
+                    rest.limit = 0;
+                    return Ok(cost);
+                }
                 rest.limit -= scan.records().len();
                 rest.from = if rest.limit > 0 { uncovered(&scan, limit) } else { None };
                 got_on.note(rest.from.as_ref() != Some(&from));
-                cost += scan.cost();
                 ended?;
             }
             Ok(cost)
@@ -168,11 +174,19 @@ impl<K: BuildKeys> Drop for ClearedAtEnd<'_, K> {
     }
 }
 
+/// Passes records to `take` until that wants no more.
+pub(super) fn hand_over<'r, K: BuildKeys, F: ScanFlow>(
+    mut records: impl Iterator<Item = (&'r K::Key, &'r [u8])>,
+    mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
+) -> ControlFlow<()> {
+    records.try_for_each(|(key, value)| take(K::as_view(key), value).flow())
+}
+
 /// What is left of a scan.
 pub(crate) struct Rest<From> {
     /// Where it goes on; `None` at its end.
     pub(crate) from: Option<From>,
-    /// Records that are still wanted.
+    /// Records that are still wanted: none once the one that takes them wants no more.
     pub(crate) limit: usize,
 }
 

@@ -14,6 +14,7 @@ use crate::client::Record;
 use crate::core::Rest;
 use crate::direct::with_direct;
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 
 /// The record that was found, if there is one, with its version, and what it cost to find.
 type RangeNearest<K> = (Option<(u32, Record<K>)>, Cost);
@@ -126,13 +127,13 @@ impl<K: BuildKeys> Pool<K> {
 
     /// Scans downwards, range by range, from the greatest key within the beginning of `rest` to the
     /// least not below `from`.
-    pub(crate) fn scan_back(
+    pub(crate) fn scan_back<F: ScanFlow>(
         &self,
         held: &mut PoolHeld<K>,
         rest: &mut Rest<Bound<K::Owned>>,
         from: &K::Key,
         within: Duration,
-        mut take: impl FnMut(K::View<'_>, &[u8]),
+        mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let (mut cost, mut tries) = (Cost::default(), Tries::new(within));
         while let Some(to) = rest.from.as_ref().map(|to| to.as_ref().map(Borrow::borrow)) {

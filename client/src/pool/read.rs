@@ -14,6 +14,7 @@ use super::{Pool, PoolHeld};
 use crate::core::{EndpointOf, Rest, presence, words};
 use crate::direct::{ReaderCore, with_direct};
 use crate::error::ClientError;
+use crate::flow::ScanFlow;
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
@@ -226,13 +227,13 @@ impl<K: BuildKeys> Pool<K> {
 
     /// Scans, range by range, and passes each record to `take` in key order. With a newer map it
     /// continues after the last key that it has covered, wherever the bounds of ranges lie then.
-    pub(crate) fn scan(
+    pub(crate) fn scan<F: ScanFlow>(
         &self,
         held: &mut PoolHeld<K>,
         rest: &mut Rest<K::Owned>,
         (end, wanted): (Option<&K::Key>, Wanted),
         within: Duration,
-        mut take: impl FnMut(K::View<'_>, &[u8]),
+        mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let (mut cost, mut tries) = (Cost::default(), Tries::new(within));
         while let Some(from) = rest.from.as_ref().map(Borrow::borrow) {

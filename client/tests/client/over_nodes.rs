@@ -8,6 +8,7 @@ mod starting;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -255,6 +256,22 @@ fn scans_go_on_over_the_ends_of_ranges<K: TestKeys>() {
         let found = client.scan(K::lowest_key(), limit).unwrap();
         let found: Vec<u64> = found.iter().map(|(key, _)| K::number(key.borrow())).collect();
         assert_eq!(found, numbers[..limit]);
+    }
+    for most in 1..=numbers.len() {
+        let mut found = Vec::new();
+        let mut take = |key: K::View<'_>, _: &[u8]| {
+            found.push(K::number(key.borrow()));
+            if found.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        client.scan_with(K::lowest_key(), usize::MAX, &mut take).unwrap();
+        assert_eq!(found, numbers[..most]);
+        found.clear();
+        let down = |key: K::View<'_>, _: &[u8]| {
+            found.push(K::number(key.borrow()));
+            if found.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        client.scan_back_to(K::lowest_key(), usize::MAX, down).unwrap();
+        assert!(found.iter().eq(numbers.iter().rev().take(most)));
     }
     // What takes the records uses the same client, also of other ranges.
     let take = |key: K::View<'_>, found: &[u8]| {

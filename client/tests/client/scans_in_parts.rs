@@ -1,5 +1,6 @@
 //! Scans of more records than are kept at a time.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,9 +15,8 @@ use crate::proxies::{Towards, stand_before};
 const RECORDS: u64 = 10_000;
 const SHAPE: RecordShape = RecordShape { key_bytes: Some(8), value_bytes: Some(4_000), room: 4_008 };
 
-/// All records were kept until the last one had been found.
-#[test]
-fn the_first_records_are_handed_over_before_all_are_read() {
+/// A client of a table of long records, and the bytes that have come from its memory node.
+fn table_of_long_records() -> (Node, Client, Arc<AtomicUsize>) {
     let node = Node::of(128 << 20, true);
     let passed = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&passed);
@@ -35,6 +35,34 @@ fn the_first_records_are_handed_over_before_all_are_read() {
     let client = Client::connect_with(&address, config).unwrap();
     let parameters = TableParameters { shape: SHAPE, ..TableParameters::default() };
     load::<U64Keys>(&client, parameters, 0..RECORDS, 0).unwrap();
+    (node, client, passed)
+}
+
+/// They were read to their end, whatever the code that took the records wanted.
+#[test]
+fn a_scan_that_is_told_to_stop_reads_no_more() {
+    let (_node, client, passed) = table_of_long_records();
+    client.get(0).unwrap();
+    for way in ["up", "down"] {
+        passed.store(0, Ordering::SeqCst);
+        let mut found = 0;
+        let take = |_: u64, _: &[u8]| {
+            found += 1;
+            if found < 100 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        match way {
+            "up" => client.scan_with(0, usize::MAX, take).unwrap(),
+            _ => client.scan_back_with(u64::MAX, usize::MAX, take).unwrap(),
+        };
+        let bytes = passed.load(Ordering::SeqCst);
+        assert!(found == 100 && bytes < 24 << 20, "{way}: {found} records of {bytes} bytes");
+    }
+}
+
+/// All records were kept until the last one had been found.
+#[test]
+fn the_first_records_are_handed_over_before_all_are_read() {
+    let (_node, client, passed) = table_of_long_records();
     let mut reader = client.reader();
     for way in ["up", "of a range", "down", "by a reader"] {
         let (mut at_first, mut keys) = (0, Vec::new());

@@ -14,12 +14,12 @@ fn a_scan_keeps_no_records_if_what_takes_them_panics() {
     let up = || {
         let mut rest = Rest::new(0, usize::MAX);
         let stop = |_: u64, _: &[u8]| panic!("the caller's");
-        setup.core.here(|held| setup.core.scan(held, &mut rest, (None, Wanted::Value), PATIENCE, stop))
+        setup.core.here(|held| setup.core.scan::<()>(held, &mut rest, (None, Wanted::Value), PATIENCE, stop))
     };
     let down = || {
         let mut rest = Rest::new(Bound::Unbounded, usize::MAX);
         let stop = |_: u64, _: &[u8]| panic!("the caller's");
-        setup.core.here(|held| setup.core.scan_back(held, &mut rest, &0, PATIENCE, stop))
+        setup.core.here(|held| setup.core.scan_back::<()>(held, &mut rest, &0, PATIENCE, stop))
     };
     let scans: [&dyn Fn() -> Result<_, ClientError>; 2] = [&up, &down];
     for scan in scans {
