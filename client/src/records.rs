@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::RangeBounds;
+use std::ops::{ControlFlow, RangeBounds};
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::read::Wanted;
@@ -18,8 +18,12 @@ use crate::span::Span;
 /// wait for many.
 pub(crate) const PARTS: (usize, usize) = (64, 1024);
 
+/// Bytes of values after which a part ends sooner: as many as a scan finds before it has them taken.
+const PART_BYTES: usize = 16 << 20;
+
 /// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they
-/// are taken. From [`TableClient::range`], [`TableClient::iter`] and [`ByteClient::prefix`].
+/// are taken, or of 16 MiB where these are less. From [`TableClient::range`],
+/// [`TableClient::iter`] and [`ByteClient::prefix`].
 ///
 /// Each record was there at one instant of the iteration. After an error there are no more.
 #[must_use = "nothing is fetched before records are taken"]
@@ -102,8 +106,12 @@ impl<'c, K: BuildKeys> Records<'c, K> {
         let wanted = self.part;
         self.part = (self.part * 2).min(PARTS.1);
         let mut fetched: VecDeque<Record<K>> = VecDeque::with_capacity(wanted);
-        let take =
-            |key: K::View<'_>, value: &[u8]| fetched.push_back((key.borrow().to_owned(), value.to_vec()));
+        let mut bytes = 0;
+        let take = |key: K::View<'_>, value: &[u8]| {
+            fetched.push_back((key.borrow().to_owned(), value.to_vec()));
+            bytes += value.len();
+            if bytes < PART_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
         let start = rest.start.borrow();
         self.client.here(|mut reader| match from_end {
             false => {
@@ -111,7 +119,7 @@ impl<'c, K: BuildKeys> Records<'c, K> {
             }
             true => reader.scan_down((start, rest.upper()), wanted, take),
         })?;
-        if fetched.len() == wanted {
+        if fetched.len() == wanted || bytes >= PART_BYTES {
             let last = fetched.back().map(|(key, _)| key);
             self.rest = match from_end {
                 true => last.map(|last| Span { end: Some(last.clone()), ..rest }),
@@ -152,5 +160,41 @@ impl<K: BuildKeys> FusedIterator for Records<'_, K> {}
 impl<K: BuildKeys> fmt::Debug for Records<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Records").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use fpcache::layout::{RecordShape, TableParameters};
+
+    use super::*;
+    use crate::client::Client;
+
+    /// A part was of 64 to 1,024 values, however long: of 1 to 16 GiB, where they have 16 MiB.
+    #[test]
+    fn records_that_are_fetched_ahead_are_no_more_than_16_mib_at_either_end() {
+        const VALUES: u64 = 200;
+        let client = Client::embedded(256 << 20).unwrap();
+        let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
+        client.create(TableParameters { shape, ..TableParameters::default() }).unwrap();
+        let mut value = vec![7; 1 << 20];
+        for key in 0..VALUES {
+            value[0] = key as u8;
+            client.put(key, &value).unwrap();
+        }
+        let held =
+            |records: &VecDeque<Record<U64Keys>>| records.iter().map(|(_, value)| value.len()).sum::<usize>();
+        let (mut records, mut taken) = (client.iter(), Vec::new());
+        for turn in 0..VALUES {
+            let record = if turn % 3 == 0 { records.next_back() } else { records.next() };
+            let (key, value) = record.unwrap().unwrap();
+            assert_eq!((value.len(), value[0]), (1 << 20, key as u8));
+            taken.push(key);
+            let most = held(&records.front).max(held(&records.back));
+            assert!(most < 17 << 20, "{most} bytes are held after {turn}");
+        }
+        assert!(records.next().is_none() && records.next_back().is_none());
+        taken.sort_unstable();
+        assert!(taken.into_iter().eq(0..VALUES));
     }
 }
