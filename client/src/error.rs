@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use fpcache::TableNameError;
 use fpcache::key_space::KeyKind;
-use fpcache::layout::{MAX_VALUE_BYTES, TableParameters};
+use fpcache::layout::{MAX_VALUE_BYTES, ParameterError, TableParameters};
 use fpcache::map::MapError;
 use fpcache::message::{ErrorCode, MessageError, Refusal};
 use fpcache::read::ReadError;
@@ -13,16 +14,33 @@ use fpcache_fabric::tcp::TokenError;
 
 use crate::differences::differences;
 pub use crate::error_kind::ErrorKind;
-use crate::error_kind::{of_code, of_fabric, of_open};
+use crate::error_kind::of_fabric;
 use crate::url::UrlError;
 
 /// Why a call failed.
+///
+/// [`kind`](Self::kind) says what can be done about it. Which variant it is depends on where and
+/// when something happened, so ask for what matters:
+///
+/// | What happened | Predicate | Variants |
+/// |---|---|---|
+/// | No answer in time, and no change was made | [`is_timeout`](Self::is_timeout) | `Deadline` of a blocking read; `Fabric` of tasks' reads, of changes that were never sent, of connecting; `NodeAway` of one of several memory nodes; `Open` |
+/// | The memory node is down, out of reach, or full of clients | [`is_unavailable`](Self::is_unavailable) | the same |
+/// | A change, or the end of a load, may or may not have taken effect | [`may_have_taken_effect`](Self::may_have_taken_effect) | `OutcomeUnknown`, whether time or connection was lost; `Refused`, of a request that was sent again |
+/// | A change was refused, and made nothing | [`is_of_refused_change`](Self::is_of_refused_change) | `NoRoom`, `DiskFull`, `NotDurable`, `Damaged` |
+/// | The same call may succeed later | [`is_retryable`](Self::is_retryable) | all of kind [`Retry`](ErrorKind::Retry) |
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The URL names no memory node.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// No table can have this name.
+    #[error(transparent)]
+    TableName(#[from] TableNameError),
+    /// No table can have these parameters.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
     /// The token cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -204,12 +222,13 @@ pub enum ClientError {
         node: Option<String>,
     },
     /// One of a table's memory nodes does not answer, or cannot be reached.
-    #[error("{}", away(.node, .source))]
+    #[error("{}", away(.node, .error))]
     NodeAway {
         /// Its URL.
         node: String,
-        /// The underlying error.
-        source: FabricError,
+        /// Why not. The text of this error has it: no [`source`](std::error::Error::source) tells
+        /// it again.
+        error: FabricError,
     },
     /// The partition map of a table over several memory nodes is invalid.
     #[error(transparent)]
@@ -301,42 +320,6 @@ impl From<FabricError> for ClientError {
 }
 
 impl ClientError {
-    /// What can be done about it.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Url(_)
-            | Self::ValueSize { .. }
-            | Self::KeySize { .. }
-            | Self::ValueTooLong { .. }
-            | Self::RecordSize { .. }
-            | Self::NotWords { .. }
-            | Self::TableExists { .. }
-            | Self::RangesBudget { .. }
-            | Self::ArrayLengths { .. } => ErrorKind::Invalid,
-            Self::Open(error) => of_open(error),
-            Self::Refused(refusal) => of_code(refusal.code),
-            Self::Message(MessageError::Version(_))
-            | Self::Token(_)
-            | Self::Embedded(_)
-            | Self::OtherKeys { .. }
-            | Self::OtherParameters { .. }
-            | Self::NoSuchTable { .. }
-            | Self::TableClosed { .. }
-            | Self::MapUnusable(_)
-            | Self::MapsDisagree { .. }
-            | Self::NotFollowed { .. }
-            | Self::NoRoom { .. }
-            | Self::DiskFull { .. }
-            | Self::NotDurable { .. }
-            | Self::Damaged { .. } => ErrorKind::Setup,
-            Self::NodeAway { source, .. } => of_fabric(source),
-            Self::Message(_) => ErrorKind::Internal,
-            Self::Fabric(error) => of_fabric(error),
-            Self::Deadline { .. } | Self::Emptied | Self::TableNotWhole { .. } => ErrorKind::Retry,
-            Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
-        }
-    }
-
     /// The error for a missing table; `there` says which ones there are, or nothing.
     pub(crate) fn no_such_table(address: &str, table: &str, there: &str) -> Self {
         let why = format!(
@@ -350,8 +333,8 @@ impl ClientError {
     pub(crate) fn at(self, node: &str) -> Self {
         let named = || Some(node.to_owned());
         match self {
-            Self::Fabric(source) | Self::Deadline { last: ReadError::Fabric(source), .. } => {
-                Self::NodeAway { node: node.to_owned(), source }
+            Self::Fabric(error) | Self::Deadline { last: ReadError::Fabric(error), .. } => {
+                Self::NodeAway { node: node.to_owned(), error }
             }
             Self::NoRoom { key, node: None } => Self::NoRoom { key, node: named() },
             Self::DiskFull { key, node: None } => Self::DiskFull { key, node: named() },
@@ -369,27 +352,6 @@ impl ClientError {
             Self::MapUnusable(error) => Self::MapUnusable(error.at(node)),
             error => error,
         }
-    }
-
-    /// Whether a record does not fit the table as it is made.
-    pub(crate) fn is_misfit(&self) -> bool {
-        matches!(self, Self::ValueSize { .. } | Self::KeySize { .. } | Self::RecordSize { .. })
-    }
-
-    /// Whether a memory node refused a change that the table could have: for lack of room, because
-    /// it could not be logged, or because of damage. Nothing was changed by it. Of
-    /// [`apply`](crate::TableClient::apply) this tells that all other changes were sent, and that
-    /// each has its reply.
-    pub fn is_of_refused_change(&self) -> bool {
-        matches!(
-            self,
-            Self::NoRoom { .. } | Self::DiskFull { .. } | Self::NotDurable { .. } | Self::Damaged { .. }
-        )
-    }
-
-    /// Whether the same call may succeed later.
-    pub fn is_retryable(&self) -> bool {
-        self.kind() == ErrorKind::Retry
     }
 }
 
@@ -421,12 +383,13 @@ mod tests {
     fn a_memory_node_that_lets_nobody_in_is_not_told_to_be_silent() {
         let node = "tcp://node-1:7400".to_owned();
         let full = FabricError::TooManyClients { address: node.clone(), max: 1 };
-        let away = ClientError::NodeAway { node: node.clone(), source: full };
+        let away = ClientError::NodeAway { node: node.clone(), error: full };
         let said = away.to_string();
         assert!(!said.contains("does not answer") && said.contains("--max-connections"), "{said}");
         assert_eq!(said.matches(&node).count(), 1, "{said}");
         assert!(away.is_retryable());
-        let gone = ClientError::NodeAway { node, source: FabricError::Disconnected { peer: "it".into() } };
+        let gone = ClientError::NodeAway { node, error: FabricError::Disconnected { peer: "it".into() } };
         assert!(gone.to_string().contains("does not answer"), "{gone}");
+        assert!(std::error::Error::source(&gone).is_none(), "chains would tell the cause twice");
     }
 }

@@ -120,6 +120,7 @@ mod empty;
 pub mod encode;
 mod error;
 mod error_kind;
+mod error_predicates;
 mod flow;
 mod inserting;
 mod key;

@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn what_an_error_of_the_client_says_of_its_cause_is_said_once() {
         let refused = FabricError::os("opening a socket", io::Error::other("no more of them"));
-        let away = ClientError::NodeAway { node: "tcp://node-1:7400".into(), source: refused };
+        let away = ClientError::NodeAway { node: "tcp://node-1:7400".into(), error: refused };
         let line = causes::in_one_line(Error::from(away).chain());
         assert_eq!(line.matches("no more of them").count(), 1, "{line}");
         assert!(line.contains("tcp://node-1:7400") && line.contains("opening a socket"), "{line}");

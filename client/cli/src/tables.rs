@@ -373,8 +373,8 @@ impl DropTable {
 /// The error of a drop, with what to do if the memory node that does not answer never will.
 fn left_over(name: &TableName, error: ClientError) -> Error {
     match error {
-        ClientError::NodeAway { node, source } => anyhow!(
-            "`{name}` was not dropped, because the memory node {node} does not answer ({source}): repeat this when it is back; if it is \
+        ClientError::NodeAway { node, error } => anyhow!(
+            "`{name}` was not dropped, because the memory node {node} does not answer ({error}): repeat this when it is back; if it is \
              gone for good, drop what the others have of it with `fpcache-cli drop {name} --nodes URL,URL --yes`, naming them"
         ),
         error => error.into(),

@@ -218,11 +218,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
 
     /// The error of a call, which has not waited for others if it had no time to.
     pub(super) fn or_no_time(&self, error: ClientError) -> ClientError {
-        let source = match &error {
-            ClientError::Fabric(source) | ClientError::NodeAway { source, .. } => source,
+        let why = match &error {
+            ClientError::Fabric(why) | ClientError::NodeAway { error: why, .. } => why,
             _ => return error,
         };
-        let is_of_turn = matches!(source, FabricError::DeadlinePassed { waiting_for: OTHERS | EITHER });
+        let is_of_turn = matches!(why, FabricError::DeadlinePassed { waiting_for: OTHERS | EITHER });
         match is_of_turn && self.deadline().is_zero() {
             true => FabricError::DeadlinePassed { waiting_for: NO_TIME }.into(),
             false => error,

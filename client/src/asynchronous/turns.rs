@@ -73,7 +73,7 @@ fn is_of_range<K: BuildKeys>(error: &ClientError) -> bool {
         ClientError::Open(OpenError::Memory(_)) => return false,
         ClientError::Open(OpenError::Fabric(error))
         | ClientError::Fabric(error)
-        | ClientError::NodeAway { source: error, .. } => Some(error),
+        | ClientError::NodeAway { error, .. } => Some(error),
         _ => None,
     };
     match of_fabric {
@@ -133,7 +133,7 @@ mod tests {
         let down = || FabricError::NoMemoryNode { address: "tcp://x".into(), path: String::new() };
         for error in [
             ClientError::Fabric(down()),
-            ClientError::NodeAway { node: String::new(), source: down() },
+            ClientError::NodeAway { node: String::new(), error: down() },
             ClientError::Open(OpenError::Fabric(FabricError::Disconnected { peer: "tcp://x".into() })),
         ] {
             assert_eq!(told(SECOND, Err(error.clone()), SECOND).await, Some(false));
@@ -146,7 +146,7 @@ mod tests {
         let lacking = || FabricError::os("opening a socket", io::Error::from_raw_os_error(24));
         for error in [
             ClientError::Fabric(lacking()),
-            ClientError::NodeAway { node: String::new(), source: lacking() },
+            ClientError::NodeAway { node: String::new(), error: lacking() },
             ClientError::Open(OpenError::Fabric(lacking())),
             ClientError::Fabric(FabricError::DeadlinePassed { waiting_for: "a turn" }),
         ] {
