@@ -2,7 +2,6 @@
 
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
-use fpcache::message::{ErrorCode, Refusal};
 
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
@@ -31,13 +30,13 @@ impl<K: BuildKeys> TableClient<K> {
     /// fn open(url: &str) -> Result<ByteClient, ClientError> {
     ///     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 200 };
     ///     let parameters = TableParameters { shape, ..Default::default() };
-    ///     let config = ClientConfig::default().with_table("sessions".parse().unwrap_or_default());
+    ///     let config = ClientConfig::default().with_table("sessions".parse()?);
     ///     ByteClient::open_or_create(url, config, parameters, Default::default())
     /// }
     /// ```
     ///
     /// # Errors
-    /// The parameters are out of range; [`OtherKeys`](ClientError::OtherKeys) if the table has keys
+    /// [`Parameters`](ClientError::Parameters) if they are out of range; [`OtherKeys`](ClientError::OtherKeys) if the table has keys
     /// of the other kind; there is no memory for it;
     /// [`TableNotWhole`](ClientError::TableNotWhole), which passes, unless what makes or drops the
     /// table was broken off: then its text says what to do, and who repeats the call should end
@@ -48,7 +47,7 @@ impl<K: BuildKeys> TableClient<K> {
         parameters: TableParameters,
         options: CreateOptions,
     ) -> Result<Self, ClientError> {
-        parameters.validate::<K>().map_err(|error| Refusal::new(ErrorCode::Invalid, error.to_string()))?;
+        parameters.validate::<K>()?;
         let client = match Self::connect_with(url, config) {
             Err(ClientError::NoSuchTable { .. }) => Self::create_and_connect(url, config, options)?,
             opened => opened?,

@@ -43,7 +43,6 @@ impl TableName {
     /// # Errors
     /// If no table can be called so.
     pub fn from_bytes(name: &[u8]) -> Result<Self, TableNameError> {
-        let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
         let is_whole = || match name.iter().position(|byte| *byte == b'@') {
             Some(at) => at <= Self::MAX_OVER_NODES && suffix(&name[at + 1..]).is_some(),
             None => true,
@@ -54,7 +53,7 @@ impl TableName {
             [b'.', ..] => "it begins with a dot",
             [b'@', ..] => "it has other characters",
             _ if name.len() > Self::MAX => "it is too long",
-            _ if !plain.iter().all(is_allowed) || !is_whole() => "it has other characters",
+            _ if !plain.iter().copied().all(is_plain) || !is_whole() => "it has other characters",
             _ => {
                 let mut bytes = [0; Self::MAX];
                 bytes[..name.len()].copy_from_slice(name);
@@ -65,6 +64,35 @@ impl TableName {
         // As much as tells which one is meant.
         let shown = &name[..name.len().min(2 * Self::MAX)];
         Err(TableNameError { name: String::from_utf8_lossy(shown).into_owned(), why })
+    }
+
+    /// A name that is written in a program: one that no table can have does not compile, in a
+    /// constant.
+    ///
+    /// ```
+    /// # use fpcache::TableName;
+    /// const SESSIONS: TableName = TableName::from_static("sessions");
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # use fpcache::TableName;
+    /// const SESSIONS: TableName = TableName::from_static("sessions of users");
+    /// ```
+    ///
+    /// # Panics
+    /// If it is no name of a table, or one of a range, where it is not computed by the compiler.
+    #[must_use]
+    pub const fn from_static(name: &'static str) -> Self {
+        let (name, mut bytes, mut at) = (name.as_bytes(), [0; Self::MAX], 0);
+        assert!(!name.is_empty() && name.len() <= Self::MAX, "a table's name has 1 to 64 characters");
+        assert!(name[0] != b'.', "a table's name does not begin with a dot");
+        while at < name.len() {
+            assert!(is_plain(name[at]), "a table's name has only A-Z a-z 0-9 . _ -");
+            bytes[at] = name[at];
+            at += 1;
+        }
+        // At most 64.
+        Self { bytes, len: name.len() as u8 }
     }
 
     /// Most bytes of the name of a table over several memory nodes: the names of its ranges are
@@ -93,6 +121,11 @@ impl TableName {
     }
 }
 
+/// Whether names of tables may have this character.
+const fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
 /// Creation number and number of a range, as they stand after the `@`; `None` if they are written
 /// in any other way.
 fn suffix(text: &[u8]) -> Option<(u64, u32)> {
@@ -111,10 +144,7 @@ fn suffix(text: &[u8]) -> Option<(u64, u32)> {
 impl Default for TableName {
     /// `default`: the table of those who name none.
     fn default() -> Self {
-        let name = b"default";
-        let mut bytes = [0; Self::MAX];
-        bytes[..name.len()].copy_from_slice(name);
-        Self { bytes, len: name.len() as u8 }
+        Self::from_static("default")
     }
 }
 
@@ -147,6 +177,11 @@ mod tests {
         for name in ["default", "a", "Orders_2026-01.v2", "-", "0", &"x".repeat(64)] {
             let read: TableName = name.parse().expect(name);
             assert_eq!((read.as_str(), read.to_string().as_str()), (name, name));
+        }
+        const WRITTEN: TableName = TableName::from_static("Orders_2026-01.v2");
+        assert_eq!("Orders_2026-01.v2".parse(), Ok(WRITTEN));
+        for bad in ["", ".a", "a b", "a@0000000000000001.0"] {
+            assert!(std::panic::catch_unwind(|| TableName::from_static(bad)).is_err(), "{bad}");
         }
         assert_eq!(TableName::default().as_str(), "default");
         assert_eq!(format!("[{:>4}]", "ab".parse::<TableName>().expect("a name")), "[  ab]");
