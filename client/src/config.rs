@@ -19,7 +19,7 @@ use fpcache_fabric::tcp::Token;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ClientConfig {
     /// The table; `default` by default. Embedded memory nodes have one table of any name.
@@ -45,8 +45,7 @@ pub struct ClientConfig {
     /// The budget for what this compute node keeps; `None` for all models and no hot cache.
     pub cache: Option<CacheConfig>,
     /// What about reading is broken on purpose.
-    #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
+    pub(crate) sabotage: Option<Sabotage>,
 }
 
 impl Default for ClientConfig {
@@ -114,11 +113,12 @@ impl ClientConfig {
         Self { token: token.into(), ..self }
     }
 
-    /// The same with something about reading broken on purpose.
+    /// The same with something about reading broken on purpose, or nothing.
     #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
     #[must_use]
-    pub fn with_sabotage(self, sabotage: Sabotage) -> Self {
-        Self { sabotage: Some(sabotage), ..self }
+    pub fn with_sabotage(self, sabotage: impl Into<Option<Sabotage>>) -> Self {
+        Self { sabotage: sabotage.into(), ..self }
     }
 
     /// How tables are read over a fabric of these costs.

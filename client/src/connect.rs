@@ -46,7 +46,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// them answers that it has none.
     fn connect_at(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
         // Waiting for one must not keep the others from being asked, nor take their time.
-        let now = config.with_wait(Duration::ZERO);
+        let now = config.clone().with_wait(Duration::ZERO);
         until_there(config.wait, || Self::connect_now(urls, &now))
     }
 
@@ -82,8 +82,8 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Connects to a table of one memory node.
     fn open_one(url: &Url, config: &ClientConfig, within: Duration) -> Result<SharedCore<K>, ClientError> {
-        let config = &config.with_token(token_for(url, config.token)?);
-        let now = &config.with_deadline(within);
+        let config = &config.clone().with_token(token_for(url, config.token)?);
+        let now = &config.clone().with_deadline(within);
         Ok(match url {
             Url::Shm(address) => SharedCore::Mapped(MappedNode::at(address.clone(), config.table).open(now)?),
             Url::Tcp(address) => SharedCore::Remote(RemoteNode::at(address.clone(), config).open(now)?),
@@ -124,7 +124,8 @@ impl<K: BuildKeys> TableClient<K> {
     pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
         let direct = match &self.transport {
             Transport::Pool(pool) => {
-                let config = config.with_token(config.token.or(pool.token()));
+                let token = config.token.or(pool.token());
+                let config = config.with_token(token);
                 return Self::connect_at(pool.urls(), &config);
             }
             Transport::One(direct) => direct,

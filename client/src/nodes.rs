@@ -166,7 +166,7 @@ impl Nodes {
             Begun::Made(map) => (map, false),
             Begun::There(map) => (map, true),
         };
-        let config = self.config.with_table(*name);
+        let config = self.config.clone().with_table(*name);
         let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
         let client = TableClient::of(Transport::Pool(pool), &self.urls(), &config);
         Ok(NewTable { nodes: self.clone(), map, is_there, client })

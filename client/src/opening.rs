@@ -48,8 +48,8 @@ impl<K: BuildKeys> TableClient<K> {
         options: CreateOptions,
     ) -> Result<Self, ClientError> {
         parameters.validate::<K>()?;
-        let client = match Self::connect_with(url, config) {
-            Err(ClientError::NoSuchTable { .. }) => Self::create_and_connect(url, config, options)?,
+        let client = match Self::connect_with(url, config.clone()) {
+            Err(ClientError::NoSuchTable { .. }) => Self::create_and_connect(url, config.clone(), options)?,
             opened => opened?,
         };
         // Those of a table over several memory nodes are set when it is created.
@@ -68,7 +68,7 @@ impl<K: BuildKeys> TableClient<K> {
         // there.
         let urls = parse_list(url)?;
         let first = urls.first().map_or_else(String::new, Url::to_string);
-        let tables = Tables::connect_with(&first, config)?;
+        let tables = Tables::connect_with(&first, config.clone())?;
         match tables.create_if_missing(&config.table, KeyKind::of::<K>(), options) {
             // Another client may have created one over several memory nodes: the name is seen when
             // it is opened.

@@ -163,7 +163,7 @@ impl<K: BuildKeys> Pool<K> {
     ) -> Result<Arc<Self>, ClientError> {
         let ranges = Arc::new(Ranges::of(map, 0, None, &urls)?);
         Ok(Arc::new_cyclic(|me| Self {
-            config: *config,
+            config: config.clone(),
             urls,
             matcher: Matcher::detect(),
             current: Mutex::new(ranges),

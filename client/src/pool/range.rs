@@ -184,7 +184,8 @@ impl<K: BuildKeys> Ranges<K> {
             budget => CacheConfig { budget: budget / self.ranges.len() as u64, ..cache },
         };
         let token = token_for(&range.url, config.token)?;
-        let config = config.with_table(range.table).with_cache(config.cache.map(share)).with_token(token);
+        let config =
+            config.clone().with_table(range.table).with_cache(config.cache.map(share)).with_token(token);
         let within = deadline.remaining(Instant::now()).unwrap_or(within);
         let core = match &range.url {
             Url::Shm(address) => {

@@ -185,7 +185,7 @@ fn tasks_that_wait_for_a_newer_map_share_doorbells_by_it() {
         || all.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
     make();
     let config = config().with_deadline(PATIENCE);
-    let writer = Client::connect_with(&slow[0], config).unwrap();
+    let writer = Client::connect_with(&slow[0], config.clone()).unwrap();
     one_thread().block_on(async {
         let client = AsyncClient::of(Client::connect_with(&slow[0], config).unwrap());
         assert_eq!(client.multi_get(&[0, 100]).await.unwrap(), [None, None]);
@@ -235,9 +235,9 @@ fn reads_that_are_given_up_before_there_is_a_thread_for_them_are_not_made() {
     for url in [&address, &mapped.url] {
         let tables = Tables::connect(url).unwrap();
         tables.create(&alone.table, KeyKind::U64, CreateOptions::default()).unwrap();
-        Client::connect_with(url, alone).unwrap().create(TableParameters::default()).unwrap();
+        Client::connect_with(url, alone.clone()).unwrap().create(TableParameters::default()).unwrap();
     }
-    let over_socket = Client::connect_with(&address, alone).unwrap();
+    let over_socket = Client::connect_with(&address, alone.clone()).unwrap();
     let over_nodes = Client::connect_with(&nodes[0].url, config()).unwrap();
     let mapped = Client::connect_with(&mapped.url, alone).unwrap();
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
@@ -306,7 +306,7 @@ fn a_read_with_its_version_holds_its_thread_no_longer_than_it_may_take() {
     both.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
     // However far it seems: the lookup is one READ.
     let config = config().with_deadline(WITHIN).with_plan(PlanChoice::Fixed(Plan::Range));
-    let of_tasks = || AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap());
+    let of_tasks = || AsyncClient::of(Client::connect_with(&nodes[0].url, config.clone()).unwrap());
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
         let client = of_tasks();

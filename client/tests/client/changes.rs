@@ -89,7 +89,7 @@ fn readers_never_go_back_and_scans_list_what_is_there_throughout_once<K: TestKey
         let readers: Vec<_> = configs()
             .into_iter()
             .map(|config| {
-                let (client, keys, done) = (node.client_with(config), &keys, &done);
+                let (client, keys, done) = (node.client_with(config.clone()), &keys, &done);
                 scope.spawn(move || {
                     let (mut last, mut i) = (vec![0; keys.len()], 0);
                     while !done.load(Ordering::Relaxed) {

@@ -137,12 +137,12 @@ fn connections_cut_anywhere_lose_nothing_and_answer_nothing_wrong() {
     let way = CutWay::to(node.url(), 80, 0x9e37_79b9_7f4a_7c15);
     let known: Vec<Known> = thread::scope(|scope| {
         let work = |number: u64| {
-            let (url, way) = (way.url.clone(), &way);
+            let (url, way, config) = (way.url.clone(), &way, config.clone());
             move || {
                 let (mut known, mut state) = (Known::new(), 0x1234_5678 + number);
                 // The way may break before a client is let in.
-                let client =
-                    std::iter::repeat_with(|| Client::connect_with(&url, config)).find_map(Result::ok);
+                let client = std::iter::repeat_with(|| Client::connect_with(&url, config.clone()))
+                    .find_map(Result::ok);
                 let client = client.unwrap();
                 for edition in 0..operations {
                     operate(&client, &mut known, (number * 1000, edition), &mut state);
@@ -170,8 +170,9 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
     let table: TableName = "t".parse().unwrap();
     let config = ClientConfig::default().with_table(table).with_deadline(Duration::from_secs(1));
     let way = CutWay::to(node.url(), 80, 0xdead_beef_cafe_f00d);
-    let client =
-        std::iter::repeat_with(|| Client::connect_with(&way.url, config)).find_map(Result::ok).unwrap();
+    let client = std::iter::repeat_with(|| Client::connect_with(&way.url, config.clone()))
+        .find_map(Result::ok)
+        .unwrap();
     let mut acknowledged = 0u64;
     for key in 0..1500 {
         match client.insert(key, &value(key, 1)) {
@@ -218,7 +219,7 @@ fn the_time_before_a_way_breaks_is_the_calls() {
                 false
             }
         });
-        let client = Client::connect_with(&address, config).unwrap();
+        let client = Client::connect_with(&address, config.clone()).unwrap();
         client.put(1, &value(1, 1)).unwrap();
         assert!(client.get(1).unwrap().is_some());
         is_late.store(true, Ordering::SeqCst);
@@ -263,7 +264,7 @@ fn a_scan_that_is_not_answered_has_no_more_time_over_another_way() {
                 false
             }
         });
-        let client = Client::connect_with(&address, config).unwrap();
+        let client = Client::connect_with(&address, config.clone()).unwrap();
         if i == 0 {
             load(&client, TableParameters::default(), 0..2_000, 1).unwrap();
         }

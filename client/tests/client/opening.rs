@@ -167,7 +167,7 @@ fn no_second_table_is_made_while_the_maps_of_a_memory_node_cannot_be_read() {
     });
     let config = config().with_deadline(Duration::from_millis(500));
     let urls = format!("{},{late}", nodes[0].url);
-    let open = || Client::open_or_create(&urls, config, TableParameters::default(), ANY);
+    let open = || Client::open_or_create(&urls, config.clone(), TableParameters::default(), ANY);
     let error = open().unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
     assert_eq!(Tables::connect(&nodes[0].url).unwrap().list().unwrap().tables, []);

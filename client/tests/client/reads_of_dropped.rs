@@ -27,9 +27,9 @@ const READERS: usize = 3;
 fn ways() -> Vec<ClientConfig> {
     let plans = [Plan::TwoStage, Plan::Range, Plan::Speculative, Plan::AtNode].map(PlanChoice::Fixed);
     let base = ClientConfig::default();
-    let plain = plans.into_iter().map(|plan| base.with_plan(plan));
-    let cached = base.with_cache(Some(CacheConfig::of(1 << 20)));
-    plain.chain([base, cached]).collect()
+    let plain = plans.into_iter().map(|plan| base.clone().with_plan(plan));
+    let cached = base.clone().with_cache(Some(CacheConfig::of(1 << 20)));
+    plain.chain([base.clone(), cached]).collect()
 }
 
 /// Reads until the table is gone, in the way of this number, and counts how often it read.
@@ -73,8 +73,9 @@ fn drop_under_readers<K: TestKeys>(url: &str) {
     let (tables, name): (_, TableName) = (Tables::connect(url).unwrap(), "t".parse().unwrap());
     for way in ways() {
         tables.create(&name, kind, CreateOptions::default()).unwrap();
-        let clients: Vec<TableClient<K>> =
-            (0..READERS).map(|_| TableClient::connect_with(url, way.with_table(name)).unwrap()).collect();
+        let clients: Vec<TableClient<K>> = (0..READERS)
+            .map(|_| TableClient::connect_with(url, way.clone().with_table(name)).unwrap())
+            .collect();
         load(&clients[0], K::parameters(), 0..KEYS, 1).unwrap();
         let (reads, met) = (AtomicU64::new(0), Barrier::new(READERS + 1));
         thread::scope(|scope| {

@@ -254,7 +254,7 @@ fn auto_chooses_by_the_round_trip_that_it_measures() {
     let node = Node::start();
     node.make::<U64Keys>("t");
     let config = ClientConfig::default().with_table("t".parse().unwrap());
-    let loader = TableClient::<U64Keys>::connect_with(&node.urls[0], config).unwrap();
+    let loader = TableClient::<U64Keys>::connect_with(&node.urls[0], config.clone()).unwrap();
     // Keys that no line predicts well, so that two-stage reads take two trips.
     let mut all: Vec<u64> =
         (0..5_000u64).map(|n| n.wrapping_mul(n).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
@@ -263,7 +263,8 @@ fn auto_chooses_by_the_round_trip_that_it_measures() {
     let keys: Vec<u64> = all.iter().copied().step_by(70).take(64).collect();
     for added in [Duration::from_micros(50), Duration::from_millis(1)] {
         let url = slow(&node.urls[0], added / 2);
-        let client = |plan| TableClient::<U64Keys>::connect_with(&url, config.with_plan(plan)).unwrap();
+        let client =
+            |plan| TableClient::<U64Keys>::connect_with(&url, config.clone().with_plan(plan)).unwrap();
         let plans = [PlanChoice::Auto, PlanChoice::Fixed(Plan::TwoStage), PlanChoice::Fixed(Plan::AtNode)];
         let clients = plans.map(client);
         let [auto, two_stage, at_node] = &clients;
@@ -373,7 +374,7 @@ fn scans_and_counts_over_sockets_take_longer_than_the_deadline_as_long_as_they_g
     let node = Node::start();
     node.make::<U64Keys>("t");
     let config = ClientConfig::default().with_table("t".parse().unwrap());
-    let loader = TableClient::<U64Keys>::connect_with(node.url(), config).unwrap();
+    let loader = TableClient::<U64Keys>::connect_with(node.url(), config.clone()).unwrap();
     let parameters = <U64Keys as TestKeys>::parameters_of(Some(64));
     let keys = 20_000;
     load(&loader, parameters, 0..keys, 1).unwrap();

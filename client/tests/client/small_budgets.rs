@@ -142,7 +142,7 @@ fn the_first_write_to_a_table_that_does_not_fit_ends_with_its_deadline() {
     node.make::<U64Keys>("t");
     let (address, left) = so_many_answers(node.url(), Duration::ZERO);
     let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(PATIENCE);
-    let rich = Client::connect_with(&address, config).unwrap();
+    let rich = Client::connect_with(&address, config.clone()).unwrap();
     load(&rich, U64Keys::parameters(), 0..20_000, 1).unwrap();
     let poor = Client::connect_with(&address, config.with_cache(CacheConfig::of(1 << 10))).unwrap();
     assert_too_small(poor.get(7));

@@ -88,7 +88,7 @@ fn readers_read_everything_and_change_nothing() {
     tables.create(&"other".parse().unwrap(), KeyKind::Bytes, CreateOptions::default()).unwrap();
     // What is looked for beside the table is looked for with the token too.
     let config = ClientConfig::default().with_token(node.read);
-    let of = |table: &str| config.with_table(table.parse().unwrap());
+    let of = |table: &str| config.clone().with_table(table.parse().unwrap());
     let other = TableClient::<U64Keys>::connect_with(&node.url, of("other")).unwrap_err();
     assert!(matches!(other, ClientError::OtherKeys { .. }), "{other}");
     let missing = TableClient::<ByteKeys>::connect_with(&node.url, of("missing")).unwrap_err().to_string();
@@ -183,9 +183,9 @@ fn a_client_beside_another_has_its_token() {
     nodes[1].keeper.replace_tokens(tokens);
     let config = ClientConfig::default().with_token(nodes[0].write);
     let table = "orders".parse().unwrap();
-    let all = Nodes::at_with(&urls, config).unwrap();
+    let all = Nodes::at_with(&urls, config.clone()).unwrap();
     all.create::<U64Keys>(&table, TableParameters::default(), &[1_000], CreateOptions::default()).unwrap();
-    let client = Client::connect_with(&urls, config.with_table(table)).unwrap();
+    let client = Client::connect_with(&urls, config.clone().with_table(table)).unwrap();
     client.put(1, &[1; 8]).unwrap();
     let beside = client.beside(ClientConfig::default().with_table(table)).unwrap();
     beside.put(2_000, &[2; 8]).unwrap();

@@ -226,7 +226,7 @@ fn arrays_get_the_words_of_a_table_that_was_made_anew_with_such() {
         (Tables::connect(&directory.url()).unwrap(), TableName::from_bytes(b"brief").unwrap());
     let config = ClientConfig::default().with_table(table).with_deadline(PATIENCE);
     tables.create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
-    let client = TableClient::<U64Keys>::connect_with(&directory.url(), config).unwrap();
+    let client = TableClient::<U64Keys>::connect_with(&directory.url(), config.clone()).unwrap();
     crate::common::load(&client, U64Keys::parameters_of(Some(16)), [5], 1).unwrap();
     let (mut reader, mut found) = (client.reader(), [false]);
     let refused = reader.multi_get_u64(&[5], &mut [0], &mut found).unwrap_err();

@@ -245,11 +245,11 @@ fn opening_waits_for_a_memory_node_that_starts_later_if_asked() {
     let directory = Directory::new();
     let config = ClientConfig::default();
     let begun = Instant::now();
-    let error =
-        Client::connect_with(&directory.url(), config.with_wait(Duration::from_millis(100))).unwrap_err();
+    let error = Client::connect_with(&directory.url(), config.clone().with_wait(Duration::from_millis(100)))
+        .unwrap_err();
     assert!(error.is_retryable() && begun.elapsed() >= Duration::from_millis(100), "{error}");
     let begun = Instant::now();
-    let error = Client::connect_with("shm://no?name", config.with_wait(PATIENCE)).unwrap_err();
+    let error = Client::connect_with("shm://no?name", config.clone().with_wait(PATIENCE)).unwrap_err();
     assert!(!error.is_retryable() && begun.elapsed() < PATIENCE / 2, "waiting does not mend that: {error}");
     thread::scope(|scope| {
         let open = scope.spawn(|| Client::connect_with(&directory.url(), config.with_wait(PATIENCE)));

@@ -247,7 +247,7 @@ pub fn every_way(base: ClientConfig, cache_bytes: u64) -> Vec<(String, ClientCon
 /// As [`every_way`], and then those that there are over sockets alone.
 pub fn every_way_over_sockets(base: ClientConfig, cache_bytes: u64) -> Vec<(String, ClientConfig)> {
     let at_node = [(Plan::AtNode.name(), PlanChoice::Fixed(Plan::AtNode))];
-    let mut ways = every_way(base, cache_bytes);
+    let mut ways = every_way(base.clone(), cache_bytes);
     ways.extend(with_and_without_cache(base, &at_node, cache_bytes));
     ways
 }
@@ -259,9 +259,8 @@ fn with_and_without_cache(
 ) -> Vec<(String, ClientConfig)> {
     let caches = [("", None), (", hot cache", Some(CacheConfig::of(cache_bytes)))];
     let configs = plans.iter().flat_map(|(name, plan)| {
-        caches
-            .iter()
-            .map(move |(with, cache)| (format!("{name}{with}"), base.with_plan(*plan).with_cache(*cache)))
+        let base = base.clone().with_plan(*plan);
+        caches.iter().map(move |(with, cache)| (format!("{name}{with}"), base.clone().with_cache(*cache)))
     });
     configs.collect()
 }

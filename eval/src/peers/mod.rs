@@ -188,7 +188,7 @@ impl Made {
         let node = Node::start_over::<ByteKeys>(&ways, run.node(capacity, 0))?;
         let mut load = None;
         for (way, url) in ways.iter().zip(node.urls()) {
-            let connect = || Ok(ByteClient::connect_with(url, config)?);
+            let connect = || Ok(ByteClient::connect_with(url, config.clone())?);
             if load.is_none() {
                 load = Some(fpcache::load(&connect()?, set, *values, run.table(&lengths), bar)?);
             }
@@ -196,7 +196,7 @@ impl Made {
         }
         self._node = Some(node);
         let nodes = Divided::start::<ByteKeys>(&run, (DIVIDED_AMONG, Transport::Tcp), set, 0)?;
-        let connect = || nodes.connect::<ByteKeys>(config);
+        let connect = || nodes.connect::<ByteKeys>(config.clone());
         let load = fpcache::load(&connect()?, set, *values, run.table(&lengths), bar)?;
         let way = format!("{}, {DIVIDED_AMONG} nodes", Transport::Tcp.as_str());
         self.ask_fpcache(arguments, &way, &nodes.process_ids(), Some(load), connect)?;

@@ -93,7 +93,7 @@ impl<K: DataKeys> Host<K> {
     /// If the memory node is gone, cannot hold the data, or holds others; if the budget is too
     /// small.
     pub fn open(&mut self, dataset: &K::Set, config: ClientConfig, bar: &Bar) -> anyhow::Result<FpCache<K>> {
-        let client = self.connect(config)?;
+        let client = self.connect(config.clone())?;
         match &self.place {
             Place::Url(url) => holds_as_many::<K>(&client, url, dataset)?,
             Place::Node(_) | Place::Nodes(_) if self.load.is_some() => {}

@@ -132,7 +132,7 @@ impl Burden<'_> {
 
     fn create(&self, region_bytes: Option<u64>) -> anyhow::Result<TableClient<U64Keys>> {
         self.tables.create(&self.config.table, KeyKind::U64, CreateOptions { region_bytes })?;
-        Ok(TableClient::connect_with(self.url, self.config)?)
+        Ok(TableClient::connect_with(self.url, self.config.clone())?)
     }
 
     fn full(&self, probing: &Probing, deletes: bool) -> anyhow::Result<Done> {

@@ -56,7 +56,7 @@ impl<'s, K: DataKeys> Bench<'s, K> {
         bar: &Bar,
     ) -> anyhow::Result<Self> {
         let (config, parameters) = (run.client_config(), run.table(&set.lengths()));
-        let client = host.connect(config)?;
+        let client = host.connect(config.clone())?;
         let keys = &growth.loaded;
         let value_bytes = run.value_bytes.most() as usize;
         let load = fpcache::load_records(&client, &First::<K> { set, keys, value_bytes }, parameters, bar)

@@ -137,7 +137,7 @@ fn survives<K: NumberedKeys, S: Store>(
     let begun = all.begin::<K>(&config.table, &split_at, CreateOptions::default()).unwrap();
     ClientStore::create_table(begun.client(), &keys).unwrap();
     begun.finish().unwrap();
-    let client = TableClient::<K>::connect_with(&urls[0], config).unwrap();
+    let client = TableClient::<K>::connect_with(&urls[0], config.clone()).unwrap();
     let processes = (0u64..).zip(stores(&urls, config, client)).map(|(i, (name, store))| StressProcess {
         name,
         store,
@@ -188,7 +188,8 @@ fn threads_survive<K: NumberedKeys>(reached: Reached, sync: &'static str, seed: 
         let ways = every_way_over_sockets(config, 256 << 10);
         let store = |i: usize| {
             let (name, config) = &ways[(i * 3 + seed as usize) % ways.len()];
-            let store = ClientStore::new(TableClient::<K>::connect_with(&urls[i % 3], *config).unwrap());
+            let store =
+                ClientStore::new(TableClient::<K>::connect_with(&urls[i % 3], config.clone()).unwrap());
             (name.clone(), if i.is_multiple_of(2) { store } else { store.with_reader() })
         };
         // Each is told of the whole table by another memory node.

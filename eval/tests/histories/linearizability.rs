@@ -51,7 +51,7 @@ fn run_in<K: NumberedKeys>(
     let known = if seed.is_multiple_of(2) { &options.keys[..] } else { &[] };
     ClientStore::create_table_of(&first, known, parameters).unwrap();
     let processes = ways.iter().enumerate().map(|(i, (name, config))| {
-        let client = first.beside(*config).unwrap();
+        let client = first.beside(config.clone()).unwrap();
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (i as u64) << 32);
         let store = ClientStore::new(client);
         match i % 2 {
@@ -99,9 +99,9 @@ fn by_groups<K: NumberedKeys>() {
     let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
     let groups = CONFIG().with_plan(PlanChoice::Fixed(Plan::Groups));
     let ways = [
-        ("groups", groups),
+        ("groups", groups.clone()),
         ("two-stage", CONFIG().with_plan(PlanChoice::Fixed(Plan::TwoStage))),
-        ("groups, hot cache", groups.with_cache(Some(CacheConfig::of(64 << 10)))),
+        ("groups, hot cache", groups.clone().with_cache(Some(CacheConfig::of(64 << 10)))),
         ("groups, too", groups),
     ];
     let ways = ways.map(|(name, config)| (name.to_owned(), config));
@@ -203,7 +203,7 @@ pub(super) fn listening<K: NumberedKeys>(
     let name: TableName = "histories".parse().unwrap();
     Tables::connect(&url).unwrap().create(&name, kind, CreateOptions::default()).unwrap();
     let config = CONFIG().with_table(name);
-    let first = TableClient::<K>::connect_with(&url, config).unwrap();
+    let first = TableClient::<K>::connect_with(&url, config.clone()).unwrap();
     ClientStore::create_table_of(&first, keys, parameters).unwrap();
     (serving, url, config)
 }
@@ -211,7 +211,7 @@ pub(super) fn listening<K: NumberedKeys>(
 /// Threads that read in these ways, each over a connection of its own.
 fn run_at<K: NumberedKeys>(url: &str, ways: &[(&str, ClientConfig)], options: &StressOptions) {
     let processes = ways.iter().zip(0u64..).map(|((name, config), number)| {
-        let store = ClientStore::new(TableClient::<K>::connect_with(url, *config).unwrap());
+        let store = ClientStore::new(TableClient::<K>::connect_with(url, config.clone()).unwrap());
         let random = Xoshiro256PlusPlus::seed_from_u64(number);
         StressProcess { name: (*name).to_owned(), store, random }
     });
@@ -226,11 +226,11 @@ fn run_at<K: NumberedKeys>(url: &str, ways: &[(&str, ClientConfig)], options: &S
 fn by_the_memory_node<K: NumberedKeys>(address: &str) {
     let keys: Vec<u64> = (0..200).map(|i| i * 7).collect();
     let (_serving, url, config) = listening::<K>(address, K::small_segments(), &keys);
-    let at_node = config.with_plan(PlanChoice::Fixed(Plan::AtNode));
+    let at_node = config.clone().with_plan(PlanChoice::Fixed(Plan::AtNode));
     let ways = [
-        ("at-node", at_node),
-        ("auto", config),
-        ("at-node, hot cache", at_node.with_cache(Some(CacheConfig::of(64 << 10)))),
+        ("at-node", at_node.clone()),
+        ("auto", config.clone()),
+        ("at-node, hot cache", at_node.clone().with_cache(Some(CacheConfig::of(64 << 10)))),
         ("two-stage", config.with_plan(PlanChoice::Fixed(Plan::TwoStage))),
     ];
     run_at::<K>(&url, &ways, &options(keys, 3, 500));

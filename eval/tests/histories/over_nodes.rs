@@ -62,7 +62,7 @@ fn over_three<K: NumberedKeys>(address: &str, seed: u64) {
     let processes: Vec<_> = (0..4)
         .map(|i| {
             let (name, config) = &all[(i * 3 + seed as usize) % all.len()];
-            let client = TableClient::<K>::connect_with(&urls[i % 3], *config).unwrap();
+            let client = TableClient::<K>::connect_with(&urls[i % 3], config.clone()).unwrap();
             let (random, store) =
                 (Xoshiro256PlusPlus::seed_from_u64(seed + i as u64), ClientStore::new(client));
             let store = if i % 2 == 0 { store } else { store.with_reader() };

@@ -81,7 +81,7 @@ impl Remade {
     fn client<K: NumberedKeys>(&self) -> TableClient<K> {
         let config = ClientConfig::default().with_table(name()).with_deadline(DEADLINE);
         loop {
-            match TableClient::connect_with(&self.url, config) {
+            match TableClient::connect_with(&self.url, config.clone()) {
                 Ok(client) => return client,
                 Err(error) => assert!(is_between_tables(&error), "{error}"),
             }

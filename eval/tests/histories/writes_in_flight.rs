@@ -86,7 +86,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Worker<K, C> {
 
 fn run<K: NumberedKeys>(ways: [usize; 3], keys: &[u64], calls: usize, seed: u64) -> usize {
     let config = ClientConfig::default().with_deadline(Duration::from_secs(20));
-    let first = TableClient::<K>::embedded_with(8 << 20, config).unwrap();
+    let first = TableClient::<K>::embedded_with(8 << 20, config.clone()).unwrap();
     ClientStore::create_table(&first, keys).unwrap();
     run_over(&first, config, ways, (keys, calls, seed))
 }
@@ -105,7 +105,7 @@ fn run_over<K: NumberedKeys>(
             .zip(ways)
             .map(|(number, way)| {
                 let (name, config) = &all[way];
-                let (client, instants) = (first.beside(*config).unwrap(), instants.clone());
+                let (client, instants) = (first.beside(config.clone()).unwrap(), instants.clone());
                 scope.spawn(move || {
                     let mut worker = Worker {
                         pipeline: client.pipeline(4).unwrap(),

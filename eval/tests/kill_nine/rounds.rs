@@ -76,7 +76,7 @@ impl<K: NumberedKeys> Test<K> {
             let table = number as usize % tables;
             // One caller of each table at least.
             if parameters[table].groups.is_some() && (number as usize) < tables {
-                (name, config) = ("groups".to_owned(), by_groups);
+                (name, config) = ("groups".to_owned(), by_groups.clone());
             }
             let config = config.with_table(table_name(table));
             let store = ClientStore::new(connect(&place.url(), config));

@@ -32,7 +32,7 @@ fn is_found_in(sabotage: Sabotage, options: &SimOptions, make: fn(u64) -> Play) 
     is_found_by(sabotage, options, |world, sabotage| {
         let mut drawn = make(world.seed());
         drawn.node.sabotage = sabotage;
-        drawn.parts.iter_mut().for_each(|part| part.config.sabotage = sabotage);
+        drawn.parts.iter_mut().for_each(|part| part.config = part.config.clone().with_sabotage(sabotage));
         play(world, &drawn, &tally)
     });
 }
@@ -156,7 +156,9 @@ fn guards_alone_keep_torn_records_from_readers() {
     let tally = RefCell::new(Tally::default());
     let guarded = search(SEEDS.start..SEEDS.start + 200, &options, |world: &mut World| {
         let mut drawn = updates(world.seed());
-        drawn.parts.iter_mut().for_each(|part| part.config.sabotage = Some(Sabotage::NoChecksum));
+        for part in &mut drawn.parts {
+            part.config = part.config.clone().with_sabotage(Sabotage::NoChecksum);
+        }
         play(world, &drawn, &tally)
     });
     if let Err(FailingSeed { seed, why, .. }) = guarded {

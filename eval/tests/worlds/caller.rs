@@ -48,7 +48,7 @@ pub struct Caller<K: NumberedKeys, C> {
 /// Connects, however often the memory node dies meanwhile.
 pub fn connect<K: NumberedKeys>(process: &Process, node: NodeId, config: ClientConfig) -> TableClient<K> {
     for _ in 0..100 {
-        match TableClient::simulated(&process.sim, node, config) {
+        match TableClient::simulated(&process.sim, node, config.clone()) {
             Ok(client) => return client,
             Err(error) => tolerate(&error),
         }
@@ -78,7 +78,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         (number, has_reader): (u64, bool),
         part: Part,
     ) -> Self {
-        let client = connect(&process, node, part.config);
+        let client = connect(&process, node, part.config.clone());
         let reader = has_reader.then(|| client.reader());
         Self {
             process,

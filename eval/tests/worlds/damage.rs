@@ -328,7 +328,7 @@ fn bits_flip_over<K: NumberedKeys>(world: &mut World, shape: NodeShape, tally: &
         }
         #[cfg(feature = "sabotage")]
         {
-            config.sabotage = sabotage;
+            config = config.with_sabotage(sabotage);
         }
         let (calls, shared) = (random.between(60, 150), shared.clone());
         world.spawn(&name, move |process| shared.writer(process, number, config).run(calls));

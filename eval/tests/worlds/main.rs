@@ -66,7 +66,7 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
         drawn.node.groups = Some(GROUPS[of_groups.below(GROUPS.len() as u64) as usize]);
         for part in drawn.parts.iter_mut().filter(|_| of_groups.below(3) > 0) {
             part.name = format!("groups, {}", part.name);
-            part.config = part.config.with_plan(PlanChoice::Fixed(Plan::Groups));
+            part.config = part.config.clone().with_plan(PlanChoice::Fixed(Plan::Groups));
         }
     }
     drawn.node.stores_fingerprints = Random::new(seed ^ 0xf14c_e941).below(6) > 0;
@@ -75,7 +75,7 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
         drawn.node.answers = true;
         for part in drawn.parts.iter_mut().filter(|_| of_answers.below(3) > 0) {
             part.name = format!("at-node, {}", part.name);
-            part.config = part.config.with_plan(PlanChoice::Fixed(Plan::AtNode));
+            part.config = part.config.clone().with_plan(PlanChoice::Fixed(Plan::AtNode));
         }
     }
     let mut of_leases = Random::new(seed ^ 0x1ea5_e001);

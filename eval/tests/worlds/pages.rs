@@ -49,7 +49,7 @@ pub fn in_pages(seed: u64) -> Play {
     let mut parts = vec![
         part("writer", None, Mix::CHURN, 80, changing.clone()),
         part("writer", None, Mix::CHURN, 80, changing),
-        part("around keys", Some(paged), Mix::AROUND, 40, few.clone()),
+        part("around keys", Some(paged.clone()), Mix::AROUND, 40, few.clone()),
     ];
     if seed.is_multiple_of(2) {
         parts.push(part("reader", Some(paged), Mix { nearest: 2, ..Mix::READS }, 40, few));

@@ -81,7 +81,7 @@ fn instants(clock: SimClock) -> impl Fn() -> u64 + Clone + Send + 'static {
 /// A configuration of a client: by any plan, with or without a hot cache.
 pub fn any_way(random: &mut Random) -> (String, ClientConfig) {
     let base = ClientConfig::default().with_deadline(DEADLINE);
-    let mut ways = every_way(base, 64 << 10);
+    let mut ways = every_way(base.clone(), 64 << 10);
     ways.push(("small budget".to_owned(), base.with_cache(CacheConfig::of(SMALL_BUDGET))));
     let at = random.below(ways.len() as u64) as usize;
     ways.swap_remove(at)

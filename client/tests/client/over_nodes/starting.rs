@@ -40,7 +40,7 @@ fn processes_that_start_at_once_all_find_the_table() {
         let (barrier, table) = (Barrier::new(3), format!("t{round}").parse::<TableName>().unwrap());
         let start = || {
             let config = ClientConfig::default().with_deadline(PATIENCE).with_table(table);
-            let all = Nodes::at_with(&list, config).unwrap();
+            let all = Nodes::at_with(&list, config.clone()).unwrap();
             barrier.wait();
             let options = CreateOptions { region_bytes: Some(1 << 20) };
             all.create::<U64Keys>(&table, TableParameters::default(), &[1000], options)?;
