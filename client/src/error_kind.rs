@@ -28,9 +28,9 @@ pub(crate) fn of_open(error: &OpenError) -> ErrorKind {
         | OpenError::Moving { .. }
         | OpenError::Superblock(SuperblockError::Changing | SuperblockError::Dropped) => ErrorKind::Retry,
         OpenError::Superblock(SuperblockError::Corrupt(_)) | OpenError::Corrupt(_) => ErrorKind::Internal,
-        OpenError::Superblock(_) | OpenError::Memory(_) => ErrorKind::Setup,
         OpenError::Budget { .. } => ErrorKind::Invalid,
         OpenError::Fabric(error) => of_fabric(error),
+        _ => ErrorKind::Setup,
     }
 }
 

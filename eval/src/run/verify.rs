@@ -64,7 +64,7 @@ impl AddAssign<Found> for Costs {
             Plan::Speculative => &mut self.speculative,
             Plan::Groups => &mut self.groups,
             Plan::AtNode => &mut self.at_node,
-            Plan::ServerSide => &mut self.server_side,
+            _ => &mut self.server_side,
         };
         *of_plan += 1;
         self.round_trips += u64::from(found.cost.round_trips);

@@ -375,7 +375,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                         WriteStatus::NoRoom | WriteStatus::DiskFull | WriteStatus::NotDurable => {
                             Outcome::Refused
                         }
-                        WriteStatus::Damaged => panic!("nothing is damaged"),
+                        refused => panic!("nothing is damaged, but there was {refused:?}"),
                     };
                     found_room &= outcome != Outcome::Refused;
                     lock(&self.log).returned(open, outcome, None);

@@ -28,7 +28,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Flights<K, C> {
                 WriteStatus::Absent => Outcome::Absent,
                 WriteStatus::Differs => Outcome::Differs,
                 WriteStatus::NoRoom | WriteStatus::DiskFull | WriteStatus::NotDurable => Outcome::Refused,
-                WriteStatus::Damaged => panic!("nothing is damaged"),
+                refused => panic!("nothing is damaged, but there was {refused:?}"),
             },
             Err(error) => failed(&error),
         };

@@ -137,6 +137,7 @@ impl CacheConfig {
 /// Statistics of what a compute node keeps of a table, and how far it helped. Counts are since the
 /// table was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// The budget.
     pub budget: u64,

@@ -54,6 +54,7 @@ pub struct Superblock {
 
 /// Why a superblock could not be taken.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SuperblockError {
     /// It is being changed: read again.
     #[error("the superblock is being changed")]

@@ -60,6 +60,7 @@ impl Default for TableParameters {
 
 /// A choice that no table can be built with.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParameterError {
     /// The error bound is out of range.
     #[error("epsilon {0} is out of range: use 0 to {max}, 32 is a good start", max = TableParameters::MAX_EPSILON)]

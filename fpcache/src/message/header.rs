@@ -10,6 +10,7 @@ pub(super) const HEADER_BYTES: usize = 16;
 
 /// A request that does not decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MessageError {
     /// The other side speaks another version.
     #[error(

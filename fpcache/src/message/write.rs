@@ -217,6 +217,7 @@ impl WriteBatch {
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WriteStatus {
     /// Done.
     Done,

@@ -13,6 +13,7 @@ pub const MOST_KEYS: usize = 64;
 
 /// How a key is read from a memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Plan {
     /// READ the window's fingerprints, then the slots of those that match: two round trips, one if
     /// none matches (FPCache, §3.2).

@@ -9,6 +9,7 @@ use crate::layout::SegmentGeometry;
 
 /// The expected time of a lookup without a hot cache, by each way that is open to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Expected {
     /// Keys of the call.
     pub keys: usize,

@@ -8,6 +8,7 @@ use crate::layout::{Corrupt, SuperblockError};
 
 /// Why a table could not be opened.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The memory node holds no table yet.
     #[error("the memory node holds no data yet: load a data set first, for example `fpcache-cli load ipv4`")]

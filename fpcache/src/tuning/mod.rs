@@ -119,6 +119,7 @@ pub struct Tuned {
 
 /// Why nothing was chosen.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TuneError {
     /// The slots are too long for the form that was asked for.
     #[error(
