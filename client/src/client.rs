@@ -87,6 +87,16 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(&self.transport, core => core.stats(self.deadline))
     }
 
+    /// Asks the memory node's processor for an answer of a few hundred bytes, and returns the time
+    /// until it came, of several memory nodes that of the slowest: for checks of health. Connects
+    /// again first if the connection was lost.
+    ///
+    /// # Errors
+    /// No answer within the deadline; the memory node, or one of several, or the table is gone.
+    pub fn ping(&self) -> Result<Duration, ClientError> {
+        with_core!(&self.transport, core => core.ping(self.deadline))
+    }
+
     /// Statistics of the memory node's sockets, for all tables: one request to its processor.
     /// `None` for a table over several memory nodes.
     ///

@@ -144,6 +144,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.call(&Request::Stats, None, within, |_, body| Ok(NodeStats::decode(body)?))
     }
 
+    /// The time until the memory node has answered.
+    pub(crate) fn ping(&self, within: Duration) -> Result<Duration, ClientError> {
+        let asked = self.clock.now();
+        self.stats(within)?;
+        Ok(self.clock.now().saturating_duration_since(asked))
+    }
+
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
         self.here(|held| self.with_table(held, within, |_, table| Ok(table.into())))

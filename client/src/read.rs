@@ -46,6 +46,20 @@ impl<K: BuildKeys> TableClient<K> {
     /// keys together; where memory is mapped, the clock is looked at after each 1,024 of them. Each
     /// answer is linearizable on its own.
     ///
+    /// ```
+    /// # #[cfg(feature = "embedded")]
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// # let client = fpcache_client::Client::embedded(16 << 20)?;
+    /// # client.put(10, &[1; 8])?;
+    /// # client.put(20, &[2; 8])?;
+    /// let values = client.multi_get(&[10u64, 15, 20])?;
+    /// assert_eq!(values, [Some(vec![1; 8]), None, Some(vec![2; 8])]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "embedded"))]
+    /// # fn main() {}
+    /// ```
+    ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
     pub fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
@@ -81,8 +95,18 @@ impl<K: BuildKeys> TableClient<K> {
         self.here(|mut reader| reader.scan(start, limit))
     }
 
-    /// As [`scan`](Self::scan), but passes each record to `take`, which may use this client: it
-    /// then reads with buffers that are made for that call.
+    /// Up to `limit` keys in their order, beginning with the least not below `start`: a
+    /// [`scan`](Self::scan) that returns no values, and READs none that are external.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
+        self.here(|mut reader| reader.scan_keys(start, limit))
+    }
+
+    /// As [`scan`](Self::scan), but passes each record to `take`, until that returns
+    /// [`ControlFlow::Break`](std::ops::ControlFlow::Break), if it returns [such](ScanFlow). It may
+    /// use this client: it then reads with buffers that are made for that call.
     ///
     /// # Errors
     /// As for [`get`](Self::get).

@@ -239,7 +239,15 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         Ok(records)
     }
 
-    /// As [`scan`](Self::scan), but passes each record to `take`.
+    /// Up to `limit` keys from `start` on. As [`Client::scan_keys`](crate::Client::scan_keys).
+    pub fn scan_keys(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
+        let mut keys = Vec::new();
+        let take = |key: K::View<'_>, _: &[u8]| keys.push(key.borrow().to_owned());
+        self.scan_up((start.as_key(), None, Wanted::Presence), limit, take)?;
+        Ok(keys)
+    }
+
+    /// As [`scan`](Self::scan), but passes each record to `take`, until that wants no more.
     pub fn scan_with<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,

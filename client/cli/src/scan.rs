@@ -13,7 +13,7 @@ use crate::keys::{KeyFormat, Keys};
 use crate::numbers::number;
 use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
-use crate::walk::{KeyBounds, walk};
+use crate::walk::{KeyBounds, walk, walk_keys};
 
 /// The limit that is not given.
 const DEFAULT: u64 = 10;
@@ -35,6 +35,10 @@ pub(crate) struct Scan {
     /// Maximum number of records [default: 10]
     #[arg(long, value_name = "N", value_parser = number)]
     limit: Option<u64>,
+
+    /// List keys alone: long values are not read, unless with --reverse
+    #[arg(long)]
+    keys_only: bool,
 
     #[command(flatten)]
     format: Format,
@@ -102,14 +106,19 @@ impl Scan {
         // One more tells whether there are more.
         let (limit, wanted) = (self.limit.unwrap_or(DEFAULT), self.limit.unwrap_or(DEFAULT + 1));
         let (mut shown, mut is_cut) = (0, false);
-        walk(client, span, self.reverse, wanted, |key, value| {
+        let mut take = |key: &K::Key, value: Option<&[u8]>| {
             is_cut = shown == limit;
             if !is_cut {
                 shown += 1;
                 self.show::<K>(key, value, format, output)?;
             }
             Ok(!output.is_closed())
-        })?;
+        };
+        match (self.keys_only, self.reverse) {
+            (true, false) => walk_keys(client, span, wanted, |key| take(key, None))?,
+            (true, true) => walk(client, span, true, wanted, |key, _| take(key, None))?,
+            (false, _) => walk(client, span, self.reverse, wanted, |key, value| take(key, Some(value)))?,
+        }
         if output.is_json() {
             output.end_array()?;
         }
@@ -141,15 +150,20 @@ impl Scan {
     fn show<K: Keys>(
         &self,
         key: &K::Key,
-        value: &[u8],
+        value: Option<&[u8]>,
         format: TableFormat,
         output: &mut Output,
     ) -> anyhow::Result<()> {
-        if output.is_json() {
-            let value = format.json_of::<K>(key, value, self.key_format)?;
-            output.element(&json!({ "key": K::json(key, self.key_format), "value": value }))?;
-        } else {
-            output.line(format_args!("{} {}", K::text(key, self.key_format), format.text(value)?))?;
+        match value {
+            Some(value) if output.is_json() => {
+                let value = format.json_of::<K>(key, value, self.key_format)?;
+                output.element(&json!({ "key": K::json(key, self.key_format), "value": value }))?;
+            }
+            Some(value) => {
+                output.line(format_args!("{} {}", K::text(key, self.key_format), format.text(value)?))?;
+            }
+            None if output.is_json() => output.element(&json!({ "key": K::json(key, self.key_format) }))?,
+            None => output.line(K::text(key, self.key_format))?,
         }
         Ok(())
     }

@@ -7,6 +7,9 @@ use fpcache_client::{KeyRef, TableClient};
 
 use crate::keys::Keys;
 
+/// Keys per call, of keys alone.
+const PAGE: u64 = 10_000;
+
 /// A range of keys.
 #[derive(Debug)]
 pub(crate) struct KeyBounds<K: Keys> {
@@ -38,5 +41,33 @@ pub(crate) fn walk<K: Keys>(
     };
     taken?;
     scanned?;
+    Ok(())
+}
+
+/// As [`walk`] in key order, of keys alone: values that lie outside slots are not read.
+pub(crate) fn walk_keys<K: Keys>(
+    client: &TableClient<K>,
+    KeyBounds { from, to }: KeyBounds<K>,
+    limit: u64,
+    mut take: impl FnMut(&K::Key) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let is_within = |key: &K::Owned| match &to {
+        Bound::Excluded(to) => key < to,
+        Bound::Included(to) => key <= to,
+        Bound::Unbounded => true,
+    };
+    let (mut left, mut from) = (limit, Some(from));
+    while let Some(start) = from.take().filter(|_| left > 0) {
+        let wanted = left.min(PAGE);
+        let keys = client.scan_keys(KeyRef::<K>(start.borrow()), wanted as usize)?;
+        for key in &keys {
+            if !is_within(key) || !take(key.borrow())? {
+                return Ok(());
+            }
+        }
+        left -= wanted;
+        let last = keys.last().filter(|_| keys.len() as u64 == wanted);
+        from = last.and_then(|last| K::successor(last.borrow()));
+    }
     Ok(())
 }

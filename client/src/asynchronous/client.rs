@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::TableParameters;
+use fpcache::message::NodeStats;
 use fpcache_fabric::FabricError;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -178,6 +179,33 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// call, on a thread that may block.
     pub fn client(&self) -> &TableClient<K> {
         &self.client
+    }
+
+    /// The memory node's counters. As [`TableClient::stats`], on a thread that may block.
+    ///
+    /// # Errors
+    /// As for [`TableClient::stats`].
+    pub async fn stats(&self) -> Result<NodeStats, ClientError> {
+        self.on_thread(TableClient::stats).await
+    }
+
+    /// The time until the memory node has answered a request of this call. As
+    /// [`TableClient::ping`], on a thread that may block, for which it waits before.
+    ///
+    /// # Errors
+    /// As for [`TableClient::ping`].
+    pub async fn ping(&self) -> Result<Duration, ClientError> {
+        self.on_thread(TableClient::ping).await
+    }
+
+    /// Makes a call as a client for threads does.
+    async fn on_thread<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(&TableClient<K>) -> Result<R, ClientError> + Send + 'static,
+    ) -> Result<R, ClientError> {
+        let (client, until, threads) = (self.client.clone(), self.until(), &self.shared.threads);
+        let call = move || call(&client.with_deadline(until.saturating_duration_since(Instant::now())));
+        self.in_time(until, pin!(async { threads.run(call).await? })).await
     }
 
     /// The same client with another deadline of calls.

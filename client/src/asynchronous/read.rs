@@ -159,27 +159,57 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.count_span(start.as_key().to_owned(), None).await
     }
 
+    /// Up to `limit` keys in their order, from the least not below `start` on, without values. As
+    /// [`TableClient::scan_keys`](crate::TableClient::scan_keys), a part at a time on a thread that
+    /// may block, as [`count`](Self::count).
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get).
+    pub async fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
+        let (mut keys, mut from) = (Vec::new(), start.as_key().to_owned());
+        while keys.len() < limit {
+            let add = |keys: &mut Vec<K::Owned>, key: &K::Key| keys.push(key.to_owned());
+            let (more, next) = self.keys_part((from, None), limit - keys.len(), add).await?;
+            keys.extend(more);
+            let Some(next) = next else { break };
+            from = next;
+        }
+        Ok(keys)
+    }
+
     async fn count_span(&self, mut from: K::Owned, end: Option<K::Owned>) -> Result<u64, ClientError> {
         let mut count = 0;
         while end.as_ref().is_none_or(|end| from < *end) {
-            let (client, until) = (self.client.clone(), self.until());
-            let threads = match &self.shared.route {
-                Route::One(_) => self.shared.threads.clone(),
-                Route::Divided(divided) => divided.threads(&self.shared.threads, from.borrow()),
-            };
-            let span = (from, end.clone());
-            let part = move || {
-                // Not what it had when it began to wait for the thread: it is waited for no longer.
-                let left = until.saturating_duration_since(Instant::now());
-                let span = (span.0.borrow(), span.1.as_ref().map(Borrow::borrow));
-                with_core!(&client.transport, core => core.here(|held| core.count_part(held, span, left)))
-            };
-            let (more, next) = self.in_time(until, pin!(async { threads.run(part).await? })).await?;
+            let add = |count: &mut u64, _: &K::Key| *count += 1;
+            let (more, next) = self.keys_part((from, end.clone()), usize::MAX, add).await?;
             count += more;
             let Some(next) = next else { break };
             from = next;
         }
         Ok(count)
+    }
+
+    /// What `add` makes of the first keys of a span, and from which key to go on.
+    async fn keys_part<R: Default + Send + 'static>(
+        &self,
+        span: (K::Owned, Option<K::Owned>),
+        limit: usize,
+        add: impl Fn(&mut R, &K::Key) + Send + 'static,
+    ) -> Result<(R, Option<K::Owned>), ClientError> {
+        let (client, until) = (self.client.clone(), self.until());
+        let threads = match &self.shared.route {
+            Route::One(_) => self.shared.threads.clone(),
+            Route::Divided(divided) => divided.threads(&self.shared.threads, span.0.borrow()),
+        };
+        let part = move || {
+            // Not what it had when it began to wait for the thread: it is waited for no longer.
+            let left = until.saturating_duration_since(Instant::now());
+            let (span, mut all) = ((span.0.borrow(), span.1.as_ref().map(Borrow::borrow)), R::default());
+            let take = |key: &K::Key| add(&mut all, key);
+            let next = with_core!(&client.transport, core => core.here(|held| core.keys_part(held, span, limit, left, take)))?;
+            Ok((all, next))
+        };
+        self.in_time(until, pin!(async { threads.run(part).await? })).await
     }
 
     async fn ask<R>(

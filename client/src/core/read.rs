@@ -135,29 +135,31 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         or_of_empty(scanned, Cost::default())
     }
 
-    /// Counts the first keys of a range, as many as there is time for and at most those of one
-    /// scan, and says from which key to go on.
+    /// Passes the first keys of a range to `take`, as many as there is time for, up to `limit` and
+    /// to those of one scan, and says from which key to go on.
     #[cfg(feature = "tokio")]
-    pub(crate) fn count_part(
+    pub(crate) fn keys_part(
         &self,
         held: &mut HeldContext<K, T>,
         (start, end): (&K::Key, Option<&K::Key>),
+        limit: usize,
         within: Duration,
-    ) -> Result<(u64, Option<K::Owned>), ClientError> {
-        let mut goes_on = self.patience(within);
-        let counted = self.with_table(held, within, |buffers, table| {
-            let mut scan = scan_of(table, &mut buffers.scan, (start, end), KEYS_AT_ONCE).of_keys();
+        mut take: impl FnMut(&K::Key),
+    ) -> Result<Option<K::Owned>, ClientError> {
+        let (mut goes_on, limit) = (self.patience(within), limit.min(KEYS_AT_ONCE));
+        let found = self.with_table(held, within, |buffers, table| {
+            let mut scan = scan_of(table, &mut buffers.scan, (start, end), limit).of_keys();
             let ended = fpcache::read::drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
-            let next = uncovered(&scan, KEYS_AT_ONCE);
+            let next = uncovered(&scan, limit);
             if next.as_ref().map(Borrow::borrow) == Some(start) {
-                // What was counted before something went wrong counts.
+                // What was found before something went wrong counts.
                 ended?;
             }
-            let count = scan.records().len() as u64;
+            scan.records().for_each(|(key, _)| take(key));
             buffers.scan.clear();
-            Ok((count, next))
+            Ok(next)
         });
-        or_of_empty(counted, (0, None))
+        or_of_empty(found, None)
     }
 }
 

@@ -260,20 +260,22 @@ impl<K: BuildKeys> Pool<K> {
         Ok(cost)
     }
 
-    /// As [`Core::count_part`](crate::core::Core::count_part), of the range that has `start`, after
+    /// As [`Core::keys_part`](crate::core::Core::keys_part), of the range that has `start`, after
     /// which the next one follows.
     #[cfg(feature = "tokio")]
-    pub(crate) fn count_part(
+    pub(crate) fn keys_part(
         &self,
         held: &mut PoolHeld<K>,
         (start, end): (&K::Key, Option<&K::Key>),
+        limit: usize,
         within: Duration,
-    ) -> Result<(u64, Option<K::Owned>), ClientError> {
+        mut take: impl FnMut(&K::Key),
+    ) -> Result<Option<K::Owned>, ClientError> {
         self.at_key(held, start, within, |ranges, index, place, left| {
             let before = ranges.end_before(index, end);
             let span = (start, before.map(Borrow::borrow).or(end));
-            let (count, next) = with_direct!(place, (core, own) => core.count_part(own, span, left))?;
-            Ok((count, next.or_else(|| before.cloned())))
+            let next = with_direct!(place, (core, own) => core.keys_part(own, span, limit, left, &mut take))?;
+            Ok(next.or_else(|| before.cloned()))
         })
     }
 

@@ -23,6 +23,12 @@ impl<K: BuildKeys> Pool<K> {
         Ok(all.into_iter().reduce(|a, b| a.together(&b)).unwrap_or_default())
     }
 
+    /// The time until the slowest memory node has answered.
+    pub(crate) fn ping(&self, within: Duration) -> Result<Duration, ClientError> {
+        let all = self.each(within, |_, core, left| with_direct!(core, core => core.ping(left)))?;
+        Ok(all.into_iter().max().unwrap_or_default())
+    }
+
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
         let all =

@@ -11,7 +11,7 @@ use fpcache_client::{
 };
 
 use crate::asynchronous::{one_thread, over_sockets, poll_and_drop};
-use crate::common::{TestKeys, ThreadNode, value_of};
+use crate::common::{PATIENCE, TestKeys, ThreadNode, value_of};
 use crate::over_nodes::{Node, config, make};
 use crate::remote::random;
 
@@ -128,6 +128,9 @@ async fn scans_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K>) {
         assert_eq!(scanned(client.scan_back(key(high), limit)).await, down);
         let down = records(map.range(low..).rev(), limit);
         assert_eq!(scanned(client.scan_back_to(key(low), limit)).await, down);
+        let keys = client.scan_keys(key(low), limit).await.unwrap();
+        let numbers = keys.iter().map(|key| K::number(key.borrow()));
+        assert!(numbers.eq(map.range(low..).map(|(number, _)| *number).take(limit)));
     }
     for (from, to) in [(Bound::Excluded(700), Bound::Included(710)), (Bound::Included(5), Bound::Excluded(5))]
     {
@@ -213,6 +216,9 @@ fn the_greatest_key_is_found_from_the_end() {
         let after = (Bound::Excluded(u64::MAX), Bound::Unbounded);
         assert_eq!(keys(ranged(client.range::<u64>(after)).await), []);
         assert_eq!(client.count_from(u64::MAX).await.unwrap(), 1);
+        assert_eq!(client.scan_keys(8, 9).await.unwrap(), [u64::MAX - 1, u64::MAX]);
+        assert_eq!(client.stats().await.unwrap().keys, 4);
+        assert!(client.ping().await.unwrap() < PATIENCE);
     });
 }
 

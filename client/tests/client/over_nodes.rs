@@ -256,7 +256,10 @@ fn scans_go_on_over_the_ends_of_ranges<K: TestKeys>() {
         let found = client.scan(K::lowest_key(), limit).unwrap();
         let found: Vec<u64> = found.iter().map(|(key, _)| K::number(key.borrow())).collect();
         assert_eq!(found, numbers[..limit]);
+        let keys = client.scan_keys(K::lowest_key(), limit).unwrap();
+        assert!(keys.iter().map(|key| K::number(key.borrow())).eq(numbers[..limit].iter().copied()));
     }
+    assert!(client.ping().unwrap() < PATIENCE);
     for most in 1..=numbers.len() {
         let mut found = Vec::new();
         let mut take = |key: K::View<'_>, _: &[u8]| {

@@ -32,6 +32,10 @@ fn ranges_are_asked_for_their_neighbours_ends_and_counts() {
     assert_eq!(node.ends_with(0, "scan --reverse --limit 2").0, "40 80\n30 60\n");
     assert_eq!(node.ends_with(0, "scan 30 --reverse --limit 2").0, "30 60\n20 40\n");
     assert_eq!(node.ends_with(0, "scan --from 10 --to 30 --reverse").0, "20 40\n10 20\n");
+    assert_eq!(node.ends_with(0, "scan --keys-only --from 20 --to 40").0, "20\n30\n");
+    assert_eq!(node.ends_with(0, "scan --keys-only --from 20 --limit 1").0, "20\n");
+    assert_eq!(node.ends_with(0, "scan --keys-only --reverse --limit 2").0, "40\n30\n");
+    assert_eq!(node.json(0, "scan --keys-only --json 40"), serde_json::json!([{ "key": 40 }]));
     assert!(node.ends_with(2, "scan 30 --to 40 --reverse").1.contains("--from and --to"));
     let floors = node.json(1, "floor 5 25 --json");
     assert_eq!((&floors[0]["asked"], &floors[0]["key"]), (&5.into(), &Value::Null));
