@@ -10,6 +10,29 @@ use crate::key::AsKey;
 use crate::key::KeyRef;
 
 /// A batch of changes, applied in order at each memory node and each on its own.
+///
+/// ```
+/// # #[cfg(feature = "embedded")]
+/// # fn main() -> Result<(), fpcache_client::ClientError> {
+/// # let client = fpcache_client::Client::embedded(16 << 20)?;
+/// use fpcache_client::{Changes, WriteStatus};
+/// let (mut changes, mut replies) = (Changes::new(), Vec::new());
+/// changes.put(1, b"one here").put(2, b"two here").delete(3);
+/// match client.apply(&changes, &mut replies) {
+///     // The others were made.
+///     Err(error) if error.is_of_refused_change() => {
+///         for (place, error) in changes.refusals(&replies) {
+///             eprintln!("change {place}: {error}");
+///         }
+///     }
+///     applied => applied?,
+/// }
+/// assert_eq!(replies[2].status, WriteStatus::Absent);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "embedded"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone, Debug)]
 pub struct Changes<K: BuildKeys = U64Keys> {
     operations: Vec<Change<K>>,

@@ -15,7 +15,6 @@ use crate::key::KeyRef;
 const KEPT_BYTES: usize = 1 << 20;
 
 /// The records still to be sent, and the outcomes of earlier ones.
-#[derive(Debug)]
 pub(crate) struct Inserting<K: BuildKeys> {
     changes: Changes<K>,
     /// The key of the last record.

@@ -85,10 +85,11 @@
 //!
 //! # Failures
 //!
-//! [`ClientError::is_retryable`] says whether the same call may succeed later. When the memory node
-//! restarts, the next call reconnects and discards everything that was fetched before. Until it is
-//! back, reads and new writes fail at once, while writes under way wait for it until their
-//! deadline. A thread that makes no more calls keeps its share of the old table until it ends.
+//! [`ClientError::is_retryable`] says whether the same call may succeed later, and other predicates
+//! of [`ClientError`] what happened. When the memory node restarts, the next call reconnects and
+//! discards everything that was fetched before. Until it is back, reads and new writes fail at
+//! once, while writes under way wait for it until their deadline. A thread that makes no more calls
+//! keeps its share of the old table until it ends.
 //!
 //! # Forks
 //!
@@ -122,6 +123,7 @@ mod error;
 mod error_kind;
 mod error_predicates;
 mod flow;
+mod handles;
 mod inserting;
 mod key;
 mod kind;
@@ -178,7 +180,6 @@ pub use fpcache::message::{
 pub use fpcache::plan::{Expected, FabricCosts, Plan, PlanChoice};
 pub use fpcache::read::{Cost, ReadError};
 pub use fpcache::table_view::OpenError;
-pub use fpcache::tuning;
 pub use fpcache::{TableName, TableNameError};
 pub use fpcache_fabric::tcp::{Token, TokenError};
 pub use fpcache_fabric::{ErrorKind as FabricErrorKind, FabricError};
@@ -191,6 +192,14 @@ pub use records::Records;
 pub use session::TableStats;
 pub use tables::{CreateOptions, DividedTable, TableList, Tables, wait_for_node, wait_for_node_with};
 pub use url::{Url, UrlError};
+
+/// The choice of a table's parameters from a sample of its keys: [`tune`](tuning::tune).
+pub mod tuning {
+    pub use fpcache::tuning::{
+        Candidate, Considered, FingerprintWorth, Forced, KeySample, Lookups, Split, TuneError, Tuned, Way,
+        tune,
+    };
+}
 
 /// The snippets of the documents compile, and run where they need no memory node.
 #[cfg(all(doctest, feature = "embedded"))]

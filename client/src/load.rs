@@ -1,6 +1,7 @@
 //! Loads through the memory node's request ring.
 
 use std::borrow::{Borrow, Cow};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
@@ -30,7 +31,23 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// The records become visible with [`finish`](Self::finish); dropping the load before leaves no
 /// trace. If the table has its parameters already, the records are inserted instead, and visible at
 /// once.
-#[derive(Debug)]
+///
+/// ```
+/// # #[cfg(feature = "embedded")]
+/// # fn main() -> Result<(), fpcache_client::ClientError> {
+/// # let client = fpcache_client::Client::embedded(16 << 20)?;
+/// use fpcache_client::TableParameters;
+/// let mut load = client.load(TableParameters::default(), 1000)?;
+/// for key in 0..1000u64 {
+///     load.push(key, &key.to_le_bytes())?;
+/// }
+/// assert_eq!(load.finish()?.keys, 1000);
+/// assert_eq!(client.get(7)?, Some(7u64.to_le_bytes().to_vec()));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "embedded"))]
+/// # fn main() {}
+/// ```
 #[must_use = "nothing is visible before `finish`"]
 pub struct Load<'c, K: BuildKeys = U64Keys> {
     client: Cow<'c, TableClient<K>>,
@@ -370,6 +387,15 @@ fn explained<K: BuildKeys>(
             );
             Refusal::new(refusal.code, why).into()
         }
+    }
+}
+
+impl<K: BuildKeys> fmt::Debug for Load<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { client, sent, count, records, .. } = self;
+        let mut shown = f.debug_struct("Load");
+        shown.field("client", client).field("sent", sent);
+        shown.field("waiting", count).field("waiting_bytes", &records.len()).finish_non_exhaustive()
     }
 }
 

@@ -23,6 +23,20 @@ impl<K: BuildKeys> TableClient<K> {
     /// instant during the call. Over several memory nodes that holds within each node's range; a
     /// range that was found empty may have had records since.
     ///
+    /// ```
+    /// # #[cfg(feature = "embedded")]
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// # let client = fpcache_client::Client::embedded(16 << 20)?;
+    /// # client.put(10, b"10 to 19")?;
+    /// # client.put(20, b"20 to 99")?;
+    /// let range = client.floor(25)?;
+    /// assert_eq!(range, Some((20, b"20 to 99".to_vec())));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "embedded"))]
+    /// # fn main() {}
+    /// ```
+    ///
     /// # Cost
     /// One round trip that reads the slots of the key's window and eight more ([`get`](Self::get)
     /// reads their fingerprints and one slot). If any of them was written to since its segment was

@@ -27,6 +27,20 @@ use crate::waiting::{PAUSE, until_there};
 /// [`create`](Self::create) fails if the name exists. A request whose reply was lost may have been
 /// executed, or may be later, after those that the memory node executes before it: that is
 /// [`OutcomeUnknown`](ClientError::OutcomeUnknown), and [`list`](Self::list) shows the result.
+///
+/// ```no_run
+/// use fpcache_client::{CreateOptions, KeyKind, TableName, Tables};
+///
+/// const ORDERS: TableName = TableName::from_static("orders");
+/// # fn main() -> Result<(), fpcache_client::ClientError> {
+/// let tables = Tables::connect("tcp://127.0.0.1:7400")?;
+/// tables.create_if_missing(&ORDERS, KeyKind::U64, CreateOptions::default())?;
+/// for table in tables.list()?.tables {
+///     println!("{}: {} keys", table.name, table.keys);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Tables {
     url: Url,

@@ -10,8 +10,9 @@ use crate::error::ClientError;
 use crate::key::AsKey;
 
 impl<K: BuildKeys> TableClient<K> {
-    /// Inserts a record; `false` if it exists already. Like every change, this is one request to
-    /// the memory node's processor; a value longer than a request (1 MiB by default) is sent ahead
+    /// Inserts a record, **or returns `Ok(false)` and writes nothing if the key exists**: look at
+    /// what it returns, or use [`put`](Self::put), which replaces the value. Like every change, this
+    /// is one request to the memory node's processor; a value longer than a request (1 MiB by default) is sent ahead
     /// of it in pieces, with a request each.
     ///
     /// A request without a reply is sent again, over a new connection if necessary, and takes
@@ -25,19 +26,24 @@ impl<K: BuildKeys> TableClient<K> {
     /// deadline has passed, if the reply makes no sense, or if the request was refused, or its
     /// table gone, when it was sent again: the change may have taken effect, or may do so later,
     /// but not after this thread's next change at the same memory node.
+    #[doc(alias = "set_nx")]
+    #[doc(alias = "put_if_absent")]
+    #[doc(alias = "add")]
     pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
     }
 
-    /// Inserts a record or replaces its value.
+    /// Inserts a record or replaces its value, whichever it takes.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
+    #[doc(alias = "set")]
+    #[doc(alias = "upsert")]
     pub fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
         self.change(WriteKind::Put, key.as_key(), value).map(drop)
     }
 
-    /// Replaces a record's value; `false` if it does not exist.
+    /// Replaces a record's value; **returns `Ok(false)` and writes nothing if the key is absent**.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -63,6 +69,27 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Replaces a record's value if the record still has this token.
+    ///
+    /// ```
+    /// # #[cfg(feature = "embedded")]
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// # let client = fpcache_client::Client::embedded(16 << 20)?;
+    /// use fpcache_client::CompareAndSet;
+    /// # client.put(1, &41u64.to_le_bytes())?;
+    /// // Counts, also while others do.
+    /// while let Some((value, token)) = client.get_versioned(1)? {
+    ///     let count = u64::from_le_bytes(value.try_into().unwrap_or_default());
+    ///     let set = client.compare_and_set(1, token, &(count + 1).to_le_bytes())?;
+    ///     if !matches!(set, CompareAndSet::Differs(_)) {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(client.get(1)?, Some(42u64.to_le_bytes().to_vec()));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "embedded"))]
+    /// # fn main() {}
+    /// ```
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).

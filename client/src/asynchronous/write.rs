@@ -32,6 +32,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     ///
     /// # Errors
     /// As for [`TableClient::insert`](crate::TableClient::insert).
+    #[doc(alias = "set_nx")]
+    #[doc(alias = "put_if_absent")]
     pub async fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         let changes = Changes::of_one(WriteKind::Insert, key, value);
         Ok(self.change(changes).await?.status == WriteStatus::Done)
