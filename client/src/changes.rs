@@ -198,6 +198,27 @@ impl<K: BuildKeys> Changes<K> {
 /// integers.
 pub type ByteChanges = Changes<ByteKeys>;
 
+/// The outcome of an insert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "nothing was written if the key exists"]
+pub enum Inserted {
+    /// The record was written.
+    New,
+    /// Nothing was written: the key exists.
+    Exists,
+}
+
+impl Inserted {
+    /// Whether the record was written.
+    pub fn is_new(self) -> bool {
+        self == Self::New
+    }
+
+    pub(crate) fn of(reply: &WriteReply) -> Self {
+        if reply.status == WriteStatus::Done { Self::New } else { Self::Exists }
+    }
+}
+
 /// The outcome of a compare-and-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the value may not have been replaced"]

@@ -157,7 +157,7 @@ pub use answers::{Answers, Found};
 pub use asynchronous::{
     AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, RecordStream, ScanStream,
 };
-pub use changes::{ByteChanges, Changes, CompareAndSet};
+pub use changes::{ByteChanges, Changes, CompareAndSet, Inserted};
 pub use client::{ByteClient, Client, Record, TableClient};
 pub use config::ClientConfig;
 pub use counters::Counters;

@@ -4,15 +4,15 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
-use crate::changes::{Changes, CompareAndSet, no_token, outcome};
+use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome};
 use crate::client::{TableClient, with_core};
 use crate::error::ClientError;
 use crate::key::AsKey;
 
 impl<K: BuildKeys> TableClient<K> {
-    /// Inserts a record, **or returns `Ok(false)` and writes nothing if the key exists**: look at
-    /// what it returns, or use [`put`](Self::put), which replaces the value. Like every change, this
-    /// is one request to the memory node's processor; a value longer than a request (1 MiB by default) is sent ahead
+    /// Inserts a record, **or writes nothing if the key exists**, which is no error: look at what it
+    /// returns, or use [`put`](Self::put), which replaces the value. Like every change, this is one
+    /// request to the memory node's processor; a value longer than a request (1 MiB by default) is sent ahead
     /// of it in pieces, with a request each.
     ///
     /// A request without a reply is sent again, over a new connection if necessary, and takes
@@ -29,8 +29,8 @@ impl<K: BuildKeys> TableClient<K> {
     #[doc(alias = "set_nx")]
     #[doc(alias = "put_if_absent")]
     #[doc(alias = "add")]
-    pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
-        Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
+    pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<Inserted, ClientError> {
+        Ok(Inserted::of(&self.change(WriteKind::Insert, key.as_key(), value)?))
     }
 
     /// Inserts a record or replaces its value, whichever it takes.

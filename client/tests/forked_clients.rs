@@ -93,7 +93,7 @@ fn live_on<K: TestKeys>(client: &TableClient<K>, own: u64) {
     }
     client.put(K::key(own), &value::<K>(own, 2)).unwrap();
     assert_eq!(client.get(K::key(own)).unwrap(), Some(value::<K>(own, 2)));
-    assert!(client.insert(K::key(own + 1), &value::<K>(own + 1, 2)).unwrap());
+    assert!(client.insert(K::key(own + 1), &value::<K>(own + 1, 2)).unwrap().is_new());
     let mut pipeline = client.pipeline(2).unwrap();
     for number in own + 2..own + 10 {
         pipeline.put(K::key(number), &value::<K>(number, 2)).unwrap();

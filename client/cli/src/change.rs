@@ -83,7 +83,7 @@ impl RecordArguments {
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let (key, value) = self.parse(client)?;
-        let is_new = client.insert(KeyRef::<K>(key.borrow()), &value)?;
+        let is_new = client.insert(KeyRef::<K>(key.borrow()), &value)?.is_new();
         self.said::<K>(key.borrow(), output, is_new, "exists already")
     }
 

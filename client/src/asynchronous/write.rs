@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::changes::{ChangeReplier, Claim, NodeChanges, RequestChanges, divide};
 use super::client::AsyncTableClient;
 use super::unanswered::{OTHERS, unknown, within};
-use crate::changes::{Changes, CompareAndSet, no_token, outcome};
+use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::outcomes::{ChangeResult, ChangeResults};
@@ -26,7 +26,7 @@ use crate::outcomes::{ChangeResult, ChangeResults};
 const PIECE_BYTES: usize = 512 << 10;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
-    /// Makes a record; `false` if there is one already. As
+    /// Makes a record, **or writes nothing if there is one already**, which is no error. As
     /// [`TableClient::insert`](crate::TableClient::insert); tasks that change records at the same
     /// time share requests.
     ///
@@ -34,9 +34,9 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// As for [`TableClient::insert`](crate::TableClient::insert).
     #[doc(alias = "set_nx")]
     #[doc(alias = "put_if_absent")]
-    pub async fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
+    pub async fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<Inserted, ClientError> {
         let changes = Changes::of_one(WriteKind::Insert, key, value);
-        Ok(self.change(changes).await?.status == WriteStatus::Done)
+        Ok(Inserted::of(&self.change(changes).await?))
     }
 
     /// Makes a record or replaces its value.

@@ -115,7 +115,10 @@ pub async fn answers_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K
             }
             1 => assert_eq!(client.delete(key).await.unwrap(), map.remove(&number).is_some()),
             2 => {
-                assert_eq!(client.insert(key, &value(number, step)).await.unwrap(), expected.is_none());
+                assert_eq!(
+                    client.insert(key, &value(number, step)).await.unwrap().is_new(),
+                    expected.is_none()
+                );
                 map.entry(number).or_insert(value(number, step));
             }
             3 => {
@@ -236,7 +239,7 @@ async fn a_thousand_tasks(client: &AsyncTableClient<U64Keys>) {
             let own = 1 << 50 | task << 20;
             for step in 0..4u64 {
                 let key = own + step;
-                assert!(client.insert(key, &value_of(key, 1, 8)).await.unwrap());
+                assert!(client.insert(key, &value_of(key, 1, 8)).await.unwrap().is_new());
                 assert_eq!(client.get(key).await.unwrap(), Some(value_of(key, 1, 8)));
                 assert_eq!(client.floor(key + 1).await.unwrap(), Some((key, value_of(key, 1, 8))));
                 assert!(client.update(key, &value_of(key, 2, 8)).await.unwrap());

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    AsyncClient, AsyncConfig, AsyncTableClient, Changes, Client, ClientError, CreateOptions, KeyKind, Nodes,
-    TableClient, Tables, U64Keys, WriteStatus,
+    AsyncClient, AsyncConfig, AsyncTableClient, Changes, Client, ClientError, CreateOptions, Inserted,
+    KeyKind, Nodes, TableClient, Tables, U64Keys, WriteStatus,
 };
 use tokio::task::JoinSet;
 
@@ -300,7 +300,7 @@ fn changes_of_one_call_at_three_memory_nodes_are_told_in_its_order_and_none_is_m
     let client = Client::connect_with(&nodes[0].url, config()).unwrap();
     one_thread().block_on(async {
         let client = AsyncClient::of(client);
-        assert!(client.insert(150, &[1; 8]).await.unwrap());
+        assert!(client.insert(150, &[1; 8]).await.unwrap().is_new());
         let mut changes = Changes::new();
         for key in [250, 50, 150, 251, 51, 50] {
             changes.insert(key, &[2; 8]);
@@ -338,8 +338,8 @@ fn a_change_that_cannot_be_made_fails_alone_also_over_two_memory_nodes() {
             });
         }
         for (key, inserted) in tasks.join_all().await {
-            // `false` would say that it was made before, by a request that was told to have failed.
-            assert_eq!(inserted.ok(), (key % 10 != 0).then_some(true));
+            // `Exists` would say that it was made before, by a request that was told to have failed.
+            assert_eq!(inserted.ok(), (key % 10 != 0).then_some(Inserted::New));
             assert_eq!(client.contains(key).await.unwrap(), key % 10 != 0);
         }
     });

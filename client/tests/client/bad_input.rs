@@ -191,7 +191,7 @@ fn a_load_without_records_makes_an_empty_table() {
     let client = node.client();
     assert_eq!(crate::common::load(&client, TableParameters::default(), [], 0).unwrap().keys, 0);
     assert_eq!((client.get(5).unwrap(), client.scan(0, 10).unwrap()), (None, Vec::new()));
-    assert!(client.insert(5, &[7; 8]).unwrap());
+    assert!(client.insert(5, &[7; 8]).unwrap().is_new());
     assert_eq!(client.get(5).unwrap().unwrap(), [7; 8]);
     let error = client.create(TableParameters::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

@@ -49,7 +49,7 @@ fn a_table_is_what_a_btreemap_is_after_the_same_changes<K: TestKeys>() {
                     model.insert(key.clone(), value);
                 }
                 2 => {
-                    let is_new = client.insert(key.clone(), &value).unwrap();
+                    let is_new = client.insert(key.clone(), &value).unwrap().is_new();
                     assert_eq!(is_new, !model.contains_key::<K::Owned>(key));
                     model.entry(key.clone()).or_insert(value);
                 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{Client, ClientConfig, ClientError, TableName, TableParameters, U64Keys};
+use fpcache_client::{Client, ClientConfig, ClientError, Inserted, TableName, TableParameters, U64Keys};
 
 use crate::common::load;
 use crate::proxies::{Towards, stand_before};
@@ -106,7 +106,7 @@ fn operate(client: &Client, known: &mut Known, (first, edition): (u64, u64), sta
                 }
             }
         },
-        3 => match made(client.insert(key, &value(key, edition))) {
+        3 => match made(client.insert(key, &value(key, edition)).map(Inserted::is_new)) {
             Some(true) => {
                 assert!(may_be.contains(&None), "{key} was there: {may_be:?}");
                 *may_be = vec![new];
@@ -177,7 +177,7 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
     for key in 0..1500 {
         match client.insert(key, &value(key, 1)) {
             Ok(made) => {
-                assert!(made, "{key} was made by an attempt before");
+                assert!(made.is_new(), "{key} was made by an attempt before");
                 acknowledged += 1;
             }
             Err(error) => {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::common::{PATIENCE, TestKeys, ThreadNode, value_of};
 use fpcache_client::{
-    Answers, ByteClient, ByteKeys, Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef,
-    PlanChoice, RecordShape, TableClient, TableParameters, U64Keys, WriteStatus,
+    Answers, ByteClient, ByteKeys, Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Inserted,
+    KeyRef, PlanChoice, RecordShape, TableClient, TableParameters, U64Keys, WriteStatus,
 };
 use proptest::prelude::*;
 
@@ -104,7 +104,8 @@ fn every_way_to_write_takes_every_length<K: TestKeys>() {
         let key = || K::key(number);
         let value = value_of(number, 1, bytes);
         assert!(!client.update(key(), &value).unwrap(), "there is none");
-        assert!(client.insert(key(), &value).unwrap() && !client.insert(key(), b"other").unwrap());
+        assert_eq!(client.insert(key(), &value).unwrap(), Inserted::New);
+        assert_eq!(client.insert(key(), b"other").unwrap(), Inserted::Exists);
         assert!(client.get(key()).unwrap().as_ref() == Some(&value), "{bytes} bytes inserted");
         // Another length of the list, so that values get longer and shorter, and move in and out.
         let other = lengths::<K>(number)[(i * 7 + 3) % 13];
@@ -382,7 +383,7 @@ fn assert_acts_agree<K: TestKeys>(acts: &[Act]) {
         match act {
             Act::Insert(key, bytes) => {
                 let new = !expected.contains_key(&at(key));
-                assert_eq!(client.insert(K::key(at(key)), &value(bytes)).unwrap(), new);
+                assert_eq!(client.insert(K::key(at(key)), &value(bytes)).unwrap().is_new(), new);
                 expected.entry(at(key)).or_insert_with(|| value(bytes));
             }
             Act::Put(key, bytes) => {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Directory, PATIENCE, TestKeys, load, value_in};
 use crate::proxies::{MARK, Silent, Together};
 use fpcache_client::{
-    ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, KeyKind, KeyRef, Nodes,
-    Record, RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
+    ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, Inserted, KeyKind,
+    KeyRef, Nodes, Record, RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
 };
 use fpcache_fabric::Serving;
 use fpcache_fabric::shm::ListenOptions as ShmListenOptions;
@@ -354,7 +354,7 @@ fn a_key_of_another_range_is_refused_with_the_maps_version() {
             }
             ended => panic!("{ended:?}"),
         };
-        refused(client.insert(foreign, &[1; 8]));
+        refused(client.insert(foreign, &[1; 8]).map(Inserted::is_new));
         refused(client.delete(foreign));
         // Nothing of a request is done that has one such key.
         let (mut changes, mut replies) = (Changes::new(), Vec::new());

@@ -38,8 +38,8 @@ fn writes_go_on_where_lookups_say_that_the_budget_is_too_small<K: TestKeys>() {
     let keys: Vec<K::Owned> = scattered(600).into_iter().map(K::key).collect();
     let value = |number: usize, edition| value_in(&parameters.shape, number as u64, edition);
     for (i, key) in keys.iter().enumerate() {
-        assert!(poor.insert(key.clone(), &value(i, 0)).unwrap());
-        assert!(!poor.insert(key.clone(), &value(i, 1)).unwrap());
+        assert!(poor.insert(key.clone(), &value(i, 0)).unwrap().is_new());
+        assert!(!poor.insert(key.clone(), &value(i, 1)).unwrap().is_new());
     }
     assert_too_small(poor.get(keys[0].clone()));
     poor.put(keys[0].clone(), &value(0, 2)).unwrap();

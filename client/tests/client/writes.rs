@@ -16,8 +16,8 @@ use fpcache::layout::SEGMENT_HEADER_BYTES;
 use fpcache::message::ErrorCode;
 use fpcache::table_view::TableView;
 use fpcache_client::{
-    ByteKeys, Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken, TableClient,
-    WriteReply, WriteStatus,
+    ByteKeys, Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Inserted, Plan, RecordToken,
+    TableClient, WriteReply, WriteStatus,
 };
 use fpcache_fabric::shm::{ListenOptions, Listener, connect};
 use fpcache_fabric::{Connection, Export, HugePages, OneRegion, Serving, SharedMemory};
@@ -93,7 +93,8 @@ fn every_kind_of_change_says_what_became_of_it<K: TestKeys>() {
     let setup = Setup::<K>::new();
     let client = setup.client();
     let k = K::key;
-    assert!(client.insert(k(1), &v(10)).unwrap() && !client.insert(k(1), &v(11)).unwrap());
+    assert_eq!(client.insert(k(1), &v(10)).unwrap(), Inserted::New);
+    assert_eq!(client.insert(k(1), &v(11)).unwrap(), Inserted::Exists);
     assert!(client.update(k(1), &v(12)).unwrap() && !client.update(k(2), &v(20)).unwrap());
     client.put(k(2), &v(21)).unwrap();
     client.put(k(2), &v(22)).unwrap();
@@ -141,17 +142,17 @@ fn a_request_without_a_reply_is_sent_again_and_takes_effect_once<K: TestKeys>() 
     let may_answer = Arc::default();
     setup.script([Act::Late(Arc::clone(&may_answer))]);
     let inserted = set_once_sent_again(&client, &may_answer, || client.insert(K::key(1), &v(1)));
-    assert!(inserted.unwrap(), "made once, and not there before");
+    assert!(inserted.unwrap().is_new(), "made once, and not there before");
     assert_eq!(setup.flags(), [(1, false), (1, true)]);
     assert_eq!(client.counters().resent, 1);
-    assert!(!client.insert(K::key(1), &v(2)).unwrap());
+    assert!(!client.insert(K::key(1), &v(2)).unwrap().is_new());
     assert_eq!(setup.flags()[2..], [(2, false)]);
 }
 
 fn a_request_is_sent_again_over_a_new_connection<K: TestKeys>() {
     let mut setup = Setup::<K>::new();
     let client = setup.client();
-    assert!(client.insert(K::key(5), &v(5)).unwrap());
+    assert!(client.insert(K::key(5), &v(5)).unwrap().is_new());
     setup.script([Act::Die]);
     let waiting = thread::spawn(move || (client.insert(K::key(1), &v(1)), client.counters()));
     let begun = Instant::now();
@@ -161,7 +162,7 @@ fn a_request_is_sent_again_over_a_new_connection<K: TestKeys>() {
     }
     setup.restart();
     let (inserted, counters) = waiting.join().unwrap();
-    assert!(inserted.unwrap(), "the first life made it");
+    assert!(inserted.unwrap().is_new(), "the first life made it");
     assert_eq!(setup.flags(), [(1, false), (1, false), (1, true)], "the other thread counts for itself");
     assert!(counters.reconnects >= 1 && counters.resent >= 1, "{counters:?}");
 }
@@ -256,7 +257,8 @@ fn threads_write_under_numbers_of_their_own<K: TestKeys>() {
         for thread in 0..4u64 {
             let client = &client;
             scope.spawn(move || {
-                (0..50).for_each(|i| assert!(client.insert(K::key(1000 * thread + i), &v(i)).unwrap()));
+                (0..50)
+                    .for_each(|i| assert!(client.insert(K::key(1000 * thread + i), &v(i)).unwrap().is_new()));
             });
         }
     });

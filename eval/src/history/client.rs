@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 
 use fpcache_client::{
-    CacheConfig, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef, Plan, PlanChoice, Reader,
-    RecordToken, TableClient, TableParameters, U64Keys,
+    CacheConfig, ClientConfig, ClientError, CompareAndSet, ErrorKind, Inserted, KeyRef, Plan, PlanChoice,
+    Reader, RecordToken, TableClient, TableParameters, U64Keys,
 };
 
 use super::keys::NumberedKeys;
@@ -198,7 +198,7 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
     }
 
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {
-        self.write(key, value, |client, key, bytes| client.insert(key, bytes))
+        self.write(key, value, |client, key, bytes| client.insert(key, bytes).map(Inserted::is_new))
     }
 
     fn put(&mut self, key: u64, value: u64) -> Answer<()> {

@@ -114,7 +114,7 @@ impl<K: NumberedKeys> Store for TaskStore<K> {
 
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {
         let (key, value) = (K::key(key), encoded::<K>(value));
-        self.wait(self.client.insert(KeyRef::<K>(key.borrow()), &value))
+        self.wait(async { Ok(self.client.insert(KeyRef::<K>(key.borrow()), &value).await?.is_new()) })
     }
 
     fn put(&mut self, key: u64, value: u64) -> Answer<()> {

@@ -152,7 +152,7 @@ impl<K: DataKeys> Session for ClientSession<'_, K> {
             let key = self.set.named(number, &mut self.key);
             let key = KeyRef::<K>(key.borrow());
             let is_done = match change {
-                Change::Insert => self.client.insert(key, values)?,
+                Change::Insert => self.client.insert(key, values)?.is_new(),
                 Change::Update => self.client.update(key, values)?,
             };
             return Ok(u64::from(!is_done));

@@ -266,7 +266,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         let outcome = |done, otherwise| if done { Outcome::Done } else { otherwise };
         match kind {
             4 => self.call(key, Call::Insert(value), |client, key| {
-                Ok((outcome(client.insert(key, &bytes)?, Outcome::Exists), None))
+                Ok((outcome(client.insert(key, &bytes)?.is_new(), Outcome::Exists), None))
             }),
             5 => self.call(key, Call::Put(value), |client, key| {
                 client.put(key, &bytes)?;

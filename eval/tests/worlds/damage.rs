@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fpcache_client::{
-    ByteKeys, ClientConfig, ClientError, ErrorKind, KeyRef, Plan, PlanChoice, TableClient, U64Keys,
+    ByteKeys, ClientConfig, ClientError, ErrorKind, Inserted, KeyRef, Plan, PlanChoice, TableClient, U64Keys,
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
@@ -144,7 +144,7 @@ impl<K: NumberedKeys> Writer<K> {
         let owned = K::key(key);
         let named = KeyRef::<K>(owned.borrow());
         let done = match kind {
-            0 => self.client.insert(named, &bytes),
+            0 => self.client.insert(named, &bytes).map(Inserted::is_new),
             1 => self.client.put(named, &bytes).map(|_| true),
             2 => self.client.update(named, &bytes),
             _ => self.client.delete(named),
