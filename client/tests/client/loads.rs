@@ -122,3 +122,18 @@ fn a_load_that_is_not_answered_ends_soon_after_its_deadline() {
     assert!(began.elapsed() < DEADLINE * 7 / 4, "{:?}", began.elapsed());
     holds.store(false, Ordering::Relaxed);
 }
+
+/// All records of the chunk were shown, up to a MiB of them.
+#[test]
+fn a_load_that_is_shown_shows_no_records() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let config = ClientConfig::default().with_table("t".parse().unwrap());
+    let client = TableClient::<U64Keys>::connect_with(node.url(), config).unwrap();
+    let mut load = client.load(<U64Keys as TestKeys>::parameters(), 0).unwrap();
+    for key in 0..10_000u64 {
+        load.push(key, &key.to_le_bytes()).unwrap();
+    }
+    let shown = format!("{load:?}");
+    assert!(shown.len() < 300 && shown.contains("waiting: 10000"), "{shown}");
+}
