@@ -21,13 +21,13 @@ fn value(edition: u64) -> Vec<u8> {
 /// many mixtures of two.
 fn read(sabotage: Sabotage, lasts: Duration, enough: u64) -> (u64, u64) {
     let base = ClientConfig::default();
-    let writer = TableClient::<U64Keys>::embedded_with(4 << 20, base).unwrap();
+    let writer = TableClient::<U64Keys>::embedded_with(4 << 20, base.clone()).unwrap();
     let shape = RecordShape::fixed(8, VALUE_BYTES as u32);
     let mut load = writer.load(TableParameters { shape, ..TableParameters::default() }, KEYS).unwrap();
     (0..KEYS).for_each(|key| load.push(key, &value(0)).unwrap());
     load.finish().unwrap();
     let plans = [Plan::TwoStage, Plan::Range, Plan::Speculative].map(PlanChoice::Fixed);
-    let config = |plan, cache| base.with_plan(plan).with_cache(cache).with_sabotage(sabotage);
+    let config = |plan, cache| base.clone().with_plan(plan).with_cache(cache).with_sabotage(sabotage);
     let mut readers: Vec<_> = plans.iter().map(|plan| writer.beside(config(*plan, None)).unwrap()).collect();
     readers.push(writer.beside(config(PlanChoice::Auto, Some(CacheConfig::of(64 << 10)))).unwrap());
     let ends = AtomicBool::new(false);

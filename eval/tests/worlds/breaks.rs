@@ -102,12 +102,12 @@ fn deletions_amid_rebuilds(seed: u64) -> Play {
     let look = Mix { get: 1, ..Mix::NOTHING };
     let plan = PlanChoice::Fixed(Plan::TwoStage);
     let without = ClientConfig::default().with_plan(plan).with_deadline(DEADLINE);
-    let with = without.with_cache(CacheConfig::of(64 << 10));
+    let with = without.clone().with_cache(CacheConfig::of(64 << 10));
     for number in 0..9 {
         let (name, mix, config) = match number {
-            0..4 => ("writer", change, without),
-            4..6 => ("two-stage", look, without),
-            _ => ("two-stage, hot cache", look, with),
+            0..4 => ("writer", change, without.clone()),
+            4..6 => ("two-stage", look, without.clone()),
+            _ => ("two-stage, hot cache", look, with.clone()),
         };
         let (name, keys) = (name.to_owned(), drawn.keys.clone());
         drawn.parts.push(Part {
@@ -323,7 +323,7 @@ fn answers_out_of_memory_that_had_another_use_are_found() {
         let mut drawn = crowd(seed, CHURN, Duration::from_micros(400), 3);
         drawn.node.answers = true;
         for part in drawn.parts.iter_mut().skip(2) {
-            part.config = part.config.with_cache(None).with_plan(PlanChoice::Fixed(Plan::AtNode));
+            part.config = part.config.clone().with_cache(None).with_plan(PlanChoice::Fixed(Plan::AtNode));
             part.mix = Mix { get: 10, multi_get: 1, ..Mix::NOTHING };
         }
         drawn
