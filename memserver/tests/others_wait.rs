@@ -1,6 +1,8 @@
 //! No client waits for another's request: what a request does before its reply comes in steps of
 //! bounded cost, and the memory node's thread waits for no disk. Costs are counted, not measured.
 
+#[path = "others_wait/bytes_read.rs"]
+mod bytes_read;
 #[path = "node/common/mod.rs"]
 mod common;
 #[path = "others_wait/loads.rs"]

@@ -16,7 +16,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::rebuilder::gather::{INCOMING, ReplacedRun};
+use super::rebuilder::gather::{INCOMING, MOST_GATHERED_BYTES, ReplacedRun};
 use super::rebuilder::planned::FillGoal;
 use super::room::{Evacuation, EvacuationStage};
 use super::segments::Segments;
@@ -26,7 +26,7 @@ use super::values::{memory_of, read_value};
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
-/// Segments examined in one step; and slots, if they may refer to values.
+/// Segments examined in one step; and slots, if they may refer to values and are not long.
 const LOOKED_AT: usize = 1024;
 const LOOKED_AT_SLOTS: usize = 1 << 13;
 /// Bytes of values that are copied in one step, about.
@@ -91,6 +91,7 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<Option<K::Owned>, TableError> {
         let Some(window) = self.room.space.emptied().cloned() else { return Ok(None) };
         let has_values = self.segments.geometry.shape.value_bytes.is_none() && self.values.counted.values > 0;
+        let most_slots = LOOKED_AT_SLOTS.min(MOST_GATHERED_BYTES / self.segments.geometry.slot_bytes);
         let mut slots = 0;
         let mut entries = self.segments.directory.range_from(from).map(|(start, segment)| (start, *segment));
         let mut found = None;
@@ -103,7 +104,7 @@ impl<K: BuildKeys> Table<K> {
                 break;
             }
             slots += usize::from(segment.model().cap);
-            if has_values && slots > LOOKED_AT_SLOTS {
+            if has_values && slots > most_slots {
                 break;
             }
         }

@@ -10,6 +10,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::{DamagedRecord, TableError};
+use super::segments::Segments;
 use super::segments::copied::WholeRecord;
 use super::segments::decide::{Decision, MutationKind, SlotMutation};
 use super::segments::slots::{NO_MARKS, Slots};
@@ -37,7 +38,12 @@ impl<K: BuildKeys> Table<K> {
     /// Begins to take the records that are there now, in the place of any others.
     pub(crate) fn begin_taking(&mut self) {
         let next = K::lowest().to_owned();
-        self.taking = Some(Box::new(RecordCollector { next, written: HashMap::new() }));
+        self.taking = Some(Box::new(RecordCollector {
+            next,
+            written: HashMap::new(),
+            rest_of: None,
+            rest: Vec::new(),
+        }));
     }
 
     /// Whether there are records that are still to be taken.
@@ -66,53 +72,55 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<(), TableError> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
         let Some(located) = self.segments.directory.locate(taking.next.borrow()) else { return Ok(()) };
-        let at = located.entry.address().offset();
-        let written = taking.written.get(&at);
-        let mut bytes = Vec::new();
         let slots = Slots::of(&*superblock.region, self.segments.geometry, located.entry);
-        slots.read_all(&mut bytes)?;
-        let mut live = Vec::new();
-        // A segment takes several steps where its values are long.
-        let is_first = taking.next.borrow() <= located.start.borrow();
-        for record in slots.whole_records::<K>(&bytes) {
-            let slot = record.as_ref().map_or_else(|damaged| damaged.slot, |record| record.slot);
-            if written.is_some_and(|written| written.contains(slot as usize)) {
-                continue;
+        let (at, generation) = (slots.offset(), located.entry.generation());
+        let written = taking.written.get(&at);
+        let is_written = |slot: u32| written.is_some_and(|written| written.contains(slot as usize));
+        let (mut all, mut one, mut live) = (Vec::new(), Vec::new(), Vec::new());
+        if taking.rest_of != Some((at, generation)) {
+            taking.rest.clear();
+            slots.read_all(&mut all)?;
+            let is_first = taking.next.borrow() <= located.start.borrow();
+            for record in slots.whole_records::<K>(&all) {
+                let slot = record.as_ref().map_or_else(|damaged| damaged.slot, |record| record.slot);
+                match record {
+                    _ if is_written(slot) => {}
+                    Ok(record) if record.key.borrow() >= taking.next.borrow() => live.push(record),
+                    Ok(_) => {}
+                    Err(damaged) => leaves_out(damaged, is_first)?,
+                }
             }
-            match record {
-                Ok(record) if record.key.borrow() >= taking.next.borrow() => live.push(record),
-                Ok(_) => {}
-                Err(damaged) => leaves_out(damaged, is_first)?,
-            }
+            self.segments.bring_into_order(&mut live);
         }
-        live.sort_unstable_by_key(|record| record.key);
-        // Of one whose fingerprint was damaged when its key was written, the disk has had what came
-        // before.
-        let age_of = |record: &WholeRecord<'_, K>| age(record.word.version(), self.segments.next_version);
-        live.dedup_by(|later, kept| {
-            let is_one = later.key == kept.key;
-            if is_one && age_of(later) < age_of(kept) {
-                *kept = *later;
-            }
-            is_one
-        });
-        for WholeRecord { slot, word, key, value } in live {
+        let mut live = live.into_iter();
+        while let Some(record) = live.next() {
             if out.len() >= most {
-                taking.next = key.borrow().to_owned();
+                taking.next = record.key.borrow().to_owned();
+                taking.rest_of = Some((at, generation));
+                taking.rest.extend(live.rev().map(|record| record.slot));
+                taking.rest.push(record.slot);
                 self.taking = Some(taking);
                 return Ok(());
             }
-            match self.append_record(superblock, key.borrow(), word.version(), &value, out) {
-                Err(TableError::Corrupt(Corrupt { offset, why, .. })) => {
-                    let why = format!("of its value at offset {offset}, {why}");
-                    let mut damaged = slots.damaged_record::<K>(slot, word, Some(key), why);
-                    if let Stored::External(extent) = value {
-                        // Its slot is whole, and may be another one tomorrow.
-                        damaged.identity = (offset, extent.checksum);
-                    }
-                    leaves_out(damaged, true)?;
+            self.take_record(superblock, &slots, &record, &mut leaves_out, out)?;
+        }
+        // A segment takes several steps where its values are long, and only the first of these
+        // looks at all of its slots.
+        while let Some(slot) = taking.rest.pop() {
+            if is_written(slot) {
+                continue;
+            }
+            slots.read_slot(slot, &mut one)?;
+            match slots.whole_record::<K>(slot, &one) {
+                Ok(Some(record)) if out.len() >= most => {
+                    taking.next = record.key.borrow().to_owned();
+                    taking.rest.push(slot);
+                    self.taking = Some(taking);
+                    return Ok(());
                 }
-                appended => appended?,
+                Ok(Some(record)) => self.take_record(superblock, &slots, &record, &mut leaves_out, out)?,
+                Ok(None) => {}
+                Err(damaged) => leaves_out(damaged, true)?,
             }
         }
         if let Some(end) = located.end {
@@ -121,6 +129,29 @@ impl<K: BuildKeys> Table<K> {
             self.taking = Some(taking);
         }
         Ok(())
+    }
+
+    /// Appends a record, or has it left out if its value is damaged.
+    fn take_record<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        slots: &Slots<'_, M>,
+        &WholeRecord { slot, word, key, value }: &WholeRecord<'_, K>,
+        leaves_out: &mut impl FnMut(DamagedRecord, bool) -> Result<(), TableError>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        match self.append_record(superblock, key.borrow(), word.version(), &value, out) {
+            Err(TableError::Corrupt(Corrupt { offset, why, .. })) => {
+                let why = format!("of its value at offset {offset}, {why}");
+                let mut damaged = slots.damaged_record::<K>(slot, word, Some(key), why);
+                if let Stored::External(extent) = value {
+                    // Its slot is whole, and may be another one tomorrow.
+                    damaged.identity = (offset, extent.checksum);
+                }
+                leaves_out(damaged, true)
+            }
+            appended => appended,
+        }
     }
 
     /// About how many bytes all records take as [`take_records`](Self::take_records) gives them.
@@ -248,5 +279,21 @@ impl<K: BuildKeys> Table<K> {
         self.segments.keys += u64::from(kind == MutationKind::Remove);
         self.accept(&mutation);
         Ok(Some(self.perform(superblock, &mutation, value)?))
+    }
+}
+
+impl<K: BuildKeys> Segments<K> {
+    /// Brings records of a segment into key order. Of one whose fingerprint was damaged when its
+    /// key was written, the disk has had what came before.
+    fn bring_into_order(&self, live: &mut Vec<WholeRecord<'_, K>>) {
+        live.sort_unstable_by_key(|record| record.key);
+        let age_of = |record: &WholeRecord<'_, K>| age(record.word.version(), self.next_version);
+        live.dedup_by(|later, kept| {
+            let is_one = later.key == kept.key;
+            if is_one && age_of(later) < age_of(kept) {
+                *kept = *later;
+            }
+            is_one
+        });
     }
 }

@@ -11,7 +11,7 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::TableRecord;
+use fpcache::layout::{SlotState, TableRecord};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::SegmentOptions;
@@ -22,7 +22,6 @@ use super::error::TableError;
 use super::rebuilder::gather::{MOST_GATHERED_BYTES, ReplacedRun};
 use super::rebuilder::planned::FillGoal;
 use super::segments::Segments;
-use super::segments::copied::live_records;
 use super::segments::slots::Slots;
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
@@ -219,17 +218,20 @@ impl<K: BuildKeys> Segments<K> {
         let every = self.directory.len().div_ceil(RUNS).max(RUN_SEGMENTS);
         let most = SAMPLE / self.directory.len().div_ceil(every).max(1);
         let mut runs: Vec<Vec<K::Owned>> = Vec::with_capacity(RUNS);
-        let mut bytes = Vec::new();
+        let mut body = Vec::new();
         for (at, (_, segment)) in self.directory.iter().enumerate() {
             if at % every == 0 {
                 runs.push(Vec::with_capacity(most));
             }
             let Some(run) = runs.last_mut().filter(|run| run.len() < most) else { continue };
-            Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
+            let slots = Slots::of(&*superblock.region, self.geometry, segment);
             let before = run.len();
-            let keys =
-                live_records::<K>(&self.geometry, &bytes).filter_map(|record| K::view(record.parts.key));
-            run.extend(keys.map(|key| key.borrow().to_owned()));
+            // Keys alone: their values may be a thousand times as long.
+            for slot in 0..u32::from(segment.model().cap) {
+                if slots.word(slot)?.state() == SlotState::Live {
+                    run.extend(slots.key_in::<K>(slot, &mut body)?.map(|key| key.borrow().to_owned()));
+                }
+            }
             run[before..].sort_unstable();
             run.truncate(most);
         }

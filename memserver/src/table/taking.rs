@@ -25,6 +25,10 @@ pub(super) struct RecordCollector<K: BuildKeys> {
     /// By the offset of a segment that is in the directory: the slots that were written since the
     /// beginning.
     pub(super) written: HashMap<u64, SlotSet>,
+    /// Offset and generation of the segment that was looked at last.
+    pub(super) rest_of: Option<(u64, u32)>,
+    /// Its slots with records that are still to be taken, the next one last.
+    pub(super) rest: Vec<u32>,
 }
 
 /// Some slots of a segment, a bit for each.

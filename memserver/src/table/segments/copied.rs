@@ -91,7 +91,8 @@ impl<M: NodeMemory> Slots<'_, M> {
         all.filter_map(|(slot, bytes)| self.whole_record::<K>(slot, bytes).transpose())
     }
 
-    fn whole_record<'b, K: KeySpace>(
+    /// The record in a copy of a slot, if that is not free.
+    pub(crate) fn whole_record<'b, K: KeySpace>(
         &self,
         slot: u32,
         bytes: &'b [u8],

@@ -10,8 +10,8 @@ use std::ops::Range;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
-    Corrupt, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, bits_of_groups,
-    is_whole_table, name_at, separator_at,
+    Corrupt, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, TableParameters,
+    bits_of_groups, is_whole_table, name_at, separator_at,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -153,6 +153,32 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     pub(crate) fn read_body(&self, slot: u32, body: &mut [u8]) -> Result<(), AccessError> {
         self.region.read_bytes(self.slot(slot) + SLOT_WORD_BYTES as u64, body)
+    }
+
+    /// Copies a slot into `out`, in place of what is there.
+    pub(crate) fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Result<(), AccessError> {
+        out.resize(self.geometry.slot_bytes, 0);
+        self.region.read_bytes(self.slot(slot), out)
+    }
+
+    /// The key in a slot, whatever its word says of it; copies little more than that to `body`.
+    pub(crate) fn key_in<'b, K: KeySpace>(
+        &self,
+        slot: u32,
+        body: &'b mut Vec<u8>,
+    ) -> Result<Option<K::View<'b>>, AccessError> {
+        /// Most keys are shorter, and lengths come before them.
+        const USUAL: usize = 64;
+        const LONGEST: usize = TableParameters::MAX_KEY_BYTES as usize + 8;
+        let shape = self.geometry.shape;
+        for most in [USUAL, LONGEST] {
+            body.resize(shape.body_bytes().min(most), 0);
+            self.read_body(slot, body)?;
+            if shape.key::<K>(body).is_some() {
+                break;
+            }
+        }
+        Ok(shape.key::<K>(body).and_then(|key| K::view(key)))
     }
 
     /// Whether a slot holds a live record of `key`.
