@@ -1,6 +1,8 @@
 //! The records that a rebuild gathers: its segment's own, and those of neighbours that are small or
 //! have shrunk. For the rebuilder of a table, and for plans.
 
+use super::options::RebuildOptions;
+
 /// What decides whether a segment is rebuilt together with its neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts {
@@ -14,6 +16,11 @@ pub struct Facts {
 
 /// Segments of fewer keys are merged into a neighbour that is rebuilt, and no fewer are cut off.
 pub(crate) const SMALL: usize = 64;
+/// Share of the longest segment's bytes that a small one's are below, unless it has the fewest
+/// slots there are. Of long slots whole segments have few: were these small, every rebuild would
+/// copy three. Slots of 64 KiB are so few to a segment that rebuilds of one alone copy twice as
+/// many, in sweeps that bring together what they part.
+const SMALL_SHARE: usize = 4;
 /// A run that did not write to its reserve for this many writes has ended.
 pub(crate) const RUN_ENDED: u32 = 1 << 16;
 
@@ -25,9 +32,12 @@ impl Facts {
         self.keys * 4 < usize::from(self.cap) && self.idle > RUN_ENDED
     }
 
-    /// Whether there are few keys in few slots: the rest of a cut, not a reserve.
-    pub(crate) fn is_small(&self) -> bool {
-        self.keys < SMALL && usize::from(self.cap) < 2 * SMALL
+    /// Whether there are few keys in few slots, of few bytes: the rest of a cut, not a reserve.
+    fn is_small(&self, options: &RebuildOptions) -> bool {
+        let cap = usize::from(self.cap);
+        let is_short = self.cap <= options.least_slots
+            || cap.saturating_mul(options.slot_bytes) < options.max_segment_bytes / SMALL_SHARE;
+        self.keys < SMALL && cap < 2 * SMALL && is_short
     }
 }
 
@@ -41,10 +51,17 @@ pub struct Gather {
 }
 
 /// Which neighbours to merge into a segment that is rebuilt: small ones, and ones that shrank.
-pub fn neighbours(centre: Facts, left: Option<Facts>, right: Option<Facts>) -> Gather {
+pub fn neighbours(
+    centre: Facts,
+    left: Option<Facts>,
+    right: Option<Facts>,
+    options: &RebuildOptions,
+) -> Gather {
     // All three fit one segment and a half, so that a merge adds no work without bound.
     let merges = |side: Option<Facts>| {
-        side.is_some_and(|side| (side.is_small() || side.has_shrunk()) && centre.keys + side.keys < 1 << 14)
+        side.is_some_and(|side| {
+            (side.is_small(options) || side.has_shrunk()) && centre.keys + side.keys < 1 << 14
+        })
     };
     Gather { left: merges(left), right: merges(right) }
 }

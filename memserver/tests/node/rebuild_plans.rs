@@ -214,11 +214,19 @@ fn a_false_alarm_wastes_little() {
 #[test]
 fn small_and_emptied_neighbours_are_merged_and_reserves_are_not() {
     let centre = Facts { keys: 500, cap: 600, idle: 0 };
-    let merged = |side| neighbours(centre, Some(side), None).left;
+    let options = RebuildOptions::default();
+    let merged = |side| neighbours(centre, Some(side), None, &options).left;
     assert!(merged(Facts { keys: 10, cap: 16, idle: 0 }));
     assert!(merged(Facts { keys: 100, cap: 500, idle: 1 << 20 }), "emptied by deletes");
     assert!(!merged(Facts { keys: 100, cap: 500, idle: 50 }), "a reserve in use");
     assert!(!merged(Facts { keys: 1, cap: 500, idle: 50 }), "a reserve just made");
     assert!(!merged(Facts { keys: 100, cap: 143, idle: 1 << 20 }));
-    assert_eq!(neighbours(centre, None, None), Gather::default());
+    assert_eq!(neighbours(centre, None, None, &options), Gather::default());
+    let merged = |slot_bytes, side| {
+        let options = RebuildOptions { slot_bytes, ..options };
+        neighbours(centre, Some(side), None, &options).left
+    };
+    assert!(merged(1_060, Facts { keys: 63, cap: 127, idle: 0 }));
+    assert!(!merged(16_400, Facts { keys: 44, cap: 63, idle: 0 }), "a whole one of long slots");
+    assert!(merged(65_560, Facts { keys: 11, cap: 15, idle: 0 }), "one of the fewest slots");
 }

@@ -118,7 +118,7 @@ impl<K: BuildKeys> Rebuilder<K> {
             left.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
             right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
         );
-        let merge = neighbours(facts(&centre)?, left_facts, right_facts);
+        let merge = neighbours(facts(&centre)?, left_facts, right_facts, &self.options);
         let left = left.filter(|_| merge.left);
         let right = right.filter(|_| merge.right);
         let alone = left.is_none() && right.is_none();
