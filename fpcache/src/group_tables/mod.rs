@@ -5,7 +5,7 @@
 //! [`Table`](crate::table::Table) share what is kept. Tables lie one after the other in a circular
 //! log of words, in which the newest overwrite the oldest, and an index of eight entries for each
 //! bucket says where (as the lossy logs and indexes of MICA; Lim et al., NSDI 2014): whatever is
-//! not found is READ again. Readers take no lock.
+//! not found is READ again. Each segment may use two buckets. Readers take no lock.
 //!
 //! ```text
 //! entry   bits 0–31 position of the table in the log, in words from its beginning of time, plus 1 · 32–63 generation
@@ -79,8 +79,7 @@ impl GroupTables {
     }
 
     fn entries_for(segments: u64) -> usize {
-        // Generations are given in order, so that buckets fill evenly; a quarter for those that
-        // come later.
+        // A quarter for those that come later, and so that two buckets have room for nearly all.
         let most = segments.saturating_add(segments / 4).saturating_add(BUCKET as u64);
         // No memory node has that many: whatever a region claims, the sum stays a number.
         usize::try_from(most).unwrap_or(usize::MAX).min(usize::MAX / 64).next_multiple_of(BUCKET)
@@ -352,8 +351,20 @@ impl GroupTables {
     /// Where the table of a segment begins, and its first word.
     #[inline]
     fn position(&self, segment: &SegmentName) -> Option<(u64, u32)> {
+        let in_first = self.position_in(self.bucket(segment.generation), segment);
+        in_first.or_else(|| self.position_in_second(segment))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn position_in_second(&self, segment: &SegmentName) -> Option<(u64, u32)> {
+        self.position_in(self.second_bucket(segment.generation), segment)
+    }
+
+    #[inline(always)]
+    fn position_in(&self, bucket: &[AtomicU64], segment: &SegmentName) -> Option<(u64, u32)> {
         let tag = u64::from(segment.generation);
-        self.bucket(segment.generation).iter().find_map(|entry| {
+        bucket.iter().find_map(|entry| {
             let entry = entry.load(Ordering::Acquire);
             let position = (entry & mask(POSITION_BITS)).checked_sub(1)?;
             let position = (entry >> POSITION_BITS == tag).then_some(position)?;
@@ -372,7 +383,7 @@ impl GroupTables {
     }
 
     /// Notes where a table begins: in the place of its older entry, of none, or of the oldest in
-    /// its bucket.
+    /// its two buckets; of several such places, in one that is looked at first.
     fn enter(&self, generation: u32, position: u64) {
         let tag = u64::from(generation);
         let head = self.head.load(Ordering::Relaxed);
@@ -384,7 +395,8 @@ impl GroupTables {
                 Some(position) => head - whole_position(position, head),
             }
         };
-        if let Some(entry) = self.bucket(generation).iter().max_by_key(age) {
+        let (first, second) = (self.bucket(generation), self.second_bucket(generation));
+        if let Some(entry) = second.iter().chain(first).max_by_key(age) {
             // Zero is no entry; the table whose position comes to that is not found. The table's
             // words come before.
             let position = (position + 1) & mask(POSITION_BITS);
@@ -392,10 +404,22 @@ impl GroupTables {
         }
     }
 
+    /// The bucket that is looked at first. A load gives generations in order, so that they fill
+    /// these evenly.
     #[inline]
     fn bucket(&self, generation: u32) -> &[AtomicU64] {
         let buckets = self.index.len() / BUCKET;
         let first = generation as usize / BUCKET % buckets.max(1) * BUCKET;
+        self.index.get(first..first + BUCKET).unwrap_or_default()
+    }
+
+    /// The bucket of those whose first one is full: after rebuilds, some have more segments than
+    /// places.
+    fn second_bucket(&self, generation: u32) -> &[AtomicU64] {
+        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+        let buckets = (self.index.len() / BUCKET) as u64;
+        let mixed = u64::from(generation).wrapping_mul(MIX) >> 32;
+        let first = ((u128::from(mixed) * u128::from(buckets)) >> 32) as usize * BUCKET;
         self.index.get(first..first + BUCKET).unwrap_or_default()
     }
 
