@@ -290,7 +290,11 @@ impl Store {
         let (mut figures, mut state) = (Figures::default(), seed);
         let (mut value, mut found) = (Vec::new(), Vec::new());
         let step = (keys.len() as u64).div_ceil(lookups.max(1)).max(1) as usize;
-        for at in (0..keys.len()).step_by(step) {
+        let mut places: Vec<usize> = (0..keys.len()).step_by(step).collect();
+        for last in (1..places.len()).rev() {
+            places.swap(last, (split_mix(&mut state) % (last as u64 + 1)) as usize);
+        }
+        for at in places {
             let key = keys[at];
             let answer = reader.get_into(key, &mut found)?;
             figures.present.add(&answer, self.group_bytes);
