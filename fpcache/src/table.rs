@@ -59,7 +59,7 @@ pub struct Table<K: KeySpace> {
     groups: Option<Arc<GroupTables>>,
     options: TableOptions,
     measured: Measured,
-    /// Segments from which on a larger hot cache would be of use.
+    /// Segments from which on more room for tables of groups, or a larger hot cache, would be of use.
     outgrown_at: u64,
     /// See [`has_words`](Self::has_words).
     has_words: bool,
@@ -157,8 +157,9 @@ impl<K: KeySpace> Table<K> {
     /// [`TableView::refresh`], or opened anew in the bytes that the hot cache leaves them.
     ///
     /// [`Refresh::Lost`] if the models have outgrown what the budget has for them, if the table has
-    /// twice as many segments as the hot cache was made for while most of the budget is free, or if
-    /// this is not the same table any more: it must be opened from nothing.
+    /// twice as many segments as the hot cache was made for while most of the budget is free, or
+    /// more than the tables of groups have room for, or if this is not the same table any more: it
+    /// must be opened from nothing.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -221,7 +222,8 @@ impl<K: KeySpace> Table<K> {
         let is_same = new.superblock().incarnation == old.superblock().incarnation
             && new.record().parameters == old.record().parameters;
         // Without the hot cache all of the models may fit: what was whole stays whole.
-        if !is_same || (old.models().resident().is_some() && new.models().paged().is_some()) {
+        let is_whole_no_more = old.models().resident().is_some() && new.models().paged().is_some();
+        if !is_same || is_whole_no_more || new.segments() >= self.outgrown_at {
             return Ok(Refresh::Lost);
         }
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };

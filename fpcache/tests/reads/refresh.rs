@@ -3,6 +3,7 @@
 
 mod damaged;
 mod meanwhile;
+mod outgrown;
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
