@@ -146,8 +146,9 @@ impl<K: KeySpace> Table<K> {
         if table.groups.is_some() {
             // Tables of more segments would push one another out.
             let segments = table.view.segments();
+            let few = if table.options.cache.is_none() { FEW_SEGMENTS } else { 0 };
             table.outgrown_at =
-                table.outgrown_at.min(segments.saturating_add(segments / 4).max(FEW_SEGMENTS));
+                table.outgrown_at.min(segments.saturating_add((segments / 4).max(1)).max(few));
         }
         Ok(table)
     }

@@ -7,7 +7,7 @@ use crate::plan::Planner;
 use crate::table_view::{OpenError, TableView};
 
 /// Tables of groups have room at first for those of at least this many segments, of `SLOTS_OF_FEW`
-/// slots.
+/// slots, where there is no budget.
 pub(super) const FEW_SEGMENTS: u64 = 64;
 const SLOTS_OF_FEW: u64 = 4096;
 

@@ -1,6 +1,6 @@
 //! A table that has more segments than its tables of groups have room for is opened from nothing.
 
-use super::node_with_log;
+use super::{newer, node_with_log};
 use crate::keys::Numbered;
 use crate::node::Node;
 use fpcache::Refresh;
@@ -12,6 +12,7 @@ use fpcache_fabric::Endpoint;
 
 over_both_key_spaces! {
     a_table_that_outgrew_its_tables_of_groups_while_a_reader_idled_is_lost
+    a_budget_has_tables_of_groups_opened_anew_when_they_have_no_room
 }
 
 /// A table whose records are said to lie in groups.
@@ -41,4 +42,14 @@ fn a_table_that_outgrew_its_tables_of_groups_while_a_reader_idled_is_lost<K: Num
         assert!(matches!(table.view().refresh(&mut endpoint).unwrap(), Refresh::Lost), "the log is short");
         assert!(matches!(table.refreshed(&mut endpoint).unwrap(), Refresh::Lost));
     }
+}
+
+fn a_budget_has_tables_of_groups_opened_anew_when_they_have_no_room<K: Numbered>() {
+    let mut node = node_in_groups::<K>();
+    let mut endpoint = node.endpoint();
+    let table = open_in_groups::<K>(&mut endpoint, Some(CacheConfig::of(1 << 18)));
+    node.replace(10, Some(20), &[10]);
+    let table = newer(table.refreshed(&mut endpoint));
+    node.replace(10, Some(20), &[10, 12, 14]);
+    assert!(matches!(table.refreshed(&mut endpoint).unwrap(), Refresh::Lost));
 }
