@@ -48,8 +48,9 @@ impl TableOptions {
 /// A newer version, from [`refreshed`](Self::refreshed), shares the hot cache and all of the
 /// directory that has not changed. While threads hold the older one it takes, beside the newer one,
 /// its own copies of the directory's pages on the paths to what was replaced, about a KiB per
-/// change, and for models in pages up to their share of the budget once more. The budget counts one
-/// version: what a thread holds longer is gone with its next call.
+/// change, and for models in pages up to their share of the budget: idle threads may each hold
+/// another version, and so up to one share each. The budget counts one version: what a thread holds
+/// longer is gone with its next call.
 #[derive(Debug)]
 pub struct Table<K: KeySpace> {
     view: TableView<K>,
