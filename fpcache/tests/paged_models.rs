@@ -14,6 +14,7 @@ use common::{Firsts, Region, first_key, generation, least_bytes};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::models::{Page, PagedModels};
 use fpcache::table_view::TableView;
+use fpcache_fabric::Endpoint;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -42,6 +43,26 @@ over_both_key_spaces! {
     a_page_that_gave_way_serves_whoever_holds_it
     a_page_fetched_twice_is_kept_once
     threads_that_crowd_each_other_out_stay_within_the_bytes
+}
+
+#[test]
+fn a_directory_that_takes_more_than_was_foretold_is_not_fetched_to_its_end() {
+    // Long strings that share nothing after every 60 of them: the directory has one of each eight
+    // whole, a page hardly more than one of 60.
+    let first = |i: u64| format!("{:06}{}{:03}", i / 60, "x".repeat(994), i % 60).into_bytes();
+    let (pages, of_page) = (400, 200);
+    let region = Region::<ByteKeys>::with_firsts(&vec![of_page; pages], 8, first);
+    let read = |bytes: u64| {
+        let mut endpoint = region.endpoint();
+        let view = TableView::<ByteKeys>::open_within(&mut endpoint, bytes).unwrap();
+        (view, endpoint.meter().snapshot().bytes_from)
+    };
+    let foretold = pages as u64 * 17_500 + (pages * of_page) as u64 * 18 + 8000;
+    let ((whole, of_all), (view, of_some)) = (read(u64::MAX), read(foretold));
+    assert!(whole.model_bytes() as u64 > foretold / 2 * 3, "{} of {foretold}", whole.model_bytes());
+    assert!(view.models().paged().is_some());
+    // What it takes by then is little more than it may, however large the directory is.
+    assert!(of_some < of_all / 4 * 3, "{of_some} of {of_all} bytes are READ");
 }
 
 fn the_least_recently_used_page_gives_way<K: Firsts>() {

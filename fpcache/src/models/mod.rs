@@ -87,14 +87,16 @@ impl<K: KeySpace> Models<K> {
     }
 
     /// Bytes that a resident directory of `segments` segments, in `pages` pages, does not exceed: a
-    /// few per cent above what it takes, which is known only when it is there.
+    /// few per cent above what it takes, which is known only when it is there. Of byte strings an
+    /// estimate: those that share little with their neighbours may take twice as much.
     pub(crate) fn resident_bytes_at_most(segments: u64, pages: u64) -> u64 {
         /// What lies above the pages begins with as much, and the last group of pages may be nearly
         /// empty.
         const ABOVE_PAGES: u64 = 5 << 10;
         let entries = match K::FIXED_BYTES {
             Some(bytes) => segments.saturating_mul((bytes + size_of::<Segment<K>>()) as u64),
-            // Pages hold separators cut much like the directory does.
+            // Pages hold separators cut much like the directory does, which has every eighth nearly
+            // whole.
             None => pages.saturating_mul(K::PAGE_BYTES as u64).saturating_add(segments.saturating_mul(16)),
         };
         entries.saturating_add(entries / 15).saturating_add(ABOVE_PAGES)

@@ -79,11 +79,13 @@ pub(super) fn has_moved<K: KeySpace, E: Endpoint>(
     Ok(!is_same || reuse_sequence(endpoint)? > record.checkpoint)
 }
 
+type WholeDirectory<K> = Directory<<K as KeySpace>::Key, Segment<K>>;
+
 /// The parts of a table beside its records.
 pub(super) struct Fetched<K: KeySpace> {
     pub(super) root: Root<K>,
     /// If there is room for it.
-    pub(super) directory: Option<Directory<K::Key, Segment<K>>>,
+    pub(super) directory: Option<WholeDirectory<K>>,
     pub(super) encoders: K::Encoders,
 }
 
@@ -98,7 +100,7 @@ pub(super) fn fetch_directory<K: KeySpace, E: Endpoint>(
     let (root, encoders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
     let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
         .saturating_add(K::encoders_bytes(&encoders) as u64);
-    let directory = if whole <= bytes { Some(read_pages(endpoint, batch, record, &root)?) } else { None };
+    let directory = if whole <= bytes { read_pages(endpoint, batch, record, &root, bytes)? } else { None };
     Ok(Fetched { root, directory, encoders })
 }
 
@@ -147,13 +149,15 @@ fn read_root<K: KeySpace, E: Endpoint>(
     Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
 }
 
-/// The whole directory.
+/// The whole directory, or `None` as soon as it takes more than `bytes` bytes: byte strings may take
+/// more than was foretold.
 fn read_pages<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
     record: &TableRecord,
     root: &Root<K>,
-) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
+    bytes: u64,
+) -> Result<Option<WholeDirectory<K>>, OpenError> {
     // Of a page after the other: separators that share kibibytes take a hundred times as much
     // whole.
     let (mut directory, mut descriptors) = (DirectoryBuilder::new(), Vec::new());
@@ -178,6 +182,9 @@ fn read_pages<K: KeySpace, E: Endpoint>(
                 let segment = Segment::from(&descriptor);
                 directory.push(descriptor.start, segment).map_err(|e| damaged(e.to_string()))?;
             }
+            if directory.heap_bytes() as u64 > bytes {
+                return Ok(None);
+            }
         }
         if directory.len() as u64 > record.segments {
             break;
@@ -187,5 +194,5 @@ fn read_pages<K: KeySpace, E: Endpoint>(
         let why = format!("it holds {} segments or more, not {}", directory.len(), record.segments);
         return Err(damaged(why).into());
     }
-    Ok(directory.finish())
+    Ok(Some(directory.finish()))
 }

@@ -114,7 +114,7 @@ impl<K: Firsts> Region<K> {
     /// One whose segments begin with these keys.
     pub fn with_firsts(counts: &[usize], value_bytes: u32, first: impl Fn(u64) -> K::Owned) -> Self {
         const PAGES: u64 = 8192;
-        let bytes = PAGES as usize + counts.len() * (K::PAGE_BYTES + 100) + 2 * K::PAGE_BYTES;
+        let bytes = PAGES as usize + counts.len() * (K::PAGE_BYTES + 1200) + 2 * K::PAGE_BYTES;
         // Room for the one segment that all of them are.
         let bytes = (bytes + 20 * (value_bytes as usize + 164)).next_multiple_of(4096);
         let memory = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));

@@ -1,6 +1,6 @@
 //! The builder of a directory from entries that come a few at a time.
 
-use super::entries::{NEW_LEAF, cut_new};
+use super::entries::{NEW_LEAF, cut_new, heap_bytes};
 use super::key::{DirectoryKey, LeafOf};
 use super::top::Top;
 use super::{Directory, DirectoryError};
@@ -14,6 +14,8 @@ pub struct Builder<K: DirectoryKey + ?Sized, T> {
     /// Entries that are in no leaf yet.
     rest: Vec<(K::Owned, T)>,
     len: usize,
+    /// Those of the leaves.
+    heap_bytes: usize,
 }
 
 /// Entries from which on leaves are made of most: what stays is enough for the last two to be of
@@ -24,7 +26,7 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Builder<K, T> {
     /// No entries yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { leaves: Vec::new(), rest: Vec::new(), len: 0 }
+        Self { leaves: Vec::new(), rest: Vec::new(), len: 0, heap_bytes: 0 }
     }
 
     /// Adds an entry, whose separator lies above all that were added before. O(1) amortised.
@@ -41,9 +43,18 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Builder<K, T> {
         if self.rest.len() == FEW {
             let stay = self.rest.split_off(FEW - 2 * NEW_LEAF);
             let whole = std::mem::replace(&mut self.rest, stay);
+            let before = self.leaves.len();
             self.leaves.extend(cut_new::<K, T>(whole));
+            self.heap_bytes += self.leaves[before..].iter().map(heap_bytes::<K, T>).sum::<usize>();
         }
         Ok(())
+    }
+
+    /// Bytes that the directory's pages take so far, but for those of the last few entries: the
+    /// directory will take more. O(1).
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.heap_bytes
     }
 
     /// Entries so far.
@@ -89,7 +100,12 @@ mod tests {
             assert!(builder.rest.len() <= FEW && builder.rest.capacity() <= 2 * FEW, "few are kept whole");
         }
         assert_eq!(builder.len(), separators.len());
-        builder.finish()
+        let (so_far, directory) = (builder.heap_bytes(), builder.finish());
+        let all = directory.size_in_bytes();
+        assert!(so_far <= all, "{so_far} bytes, more than {all}");
+        let is_most = separators.len() < 50 * FEW || so_far >= all / 10 * 9;
+        assert!(is_most, "{so_far} bytes, far fewer than {all}");
+        directory
     }
 
     fn assert_the_same<K: DirectoryKey + ?Sized>(separator: impl Fn(u64) -> K::Owned) {
