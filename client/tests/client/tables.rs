@@ -374,7 +374,7 @@ fn a_request_about_a_table_that_is_not_answered_is_of_unknown_outcome() {
     let (url, holds) = remote::relay_to(node.url());
     let config = ClientConfig::default().with_deadline(Duration::from_millis(500));
     let told = |ask: &dyn Fn(&Tables) -> Result<(), ClientError>| {
-        let tables = Tables::connect_with(&url, config).unwrap();
+        let tables = Tables::connect_with(&url, config.clone()).unwrap();
         holds.store(true, Ordering::Relaxed);
         let error = ask(&tables).unwrap_err();
         holds.store(false, Ordering::Relaxed);
