@@ -352,13 +352,13 @@ impl GroupTables {
     #[inline]
     fn position(&self, segment: &SegmentName) -> Option<(u64, u32)> {
         let in_first = self.position_in(self.bucket(segment.generation), segment);
-        in_first.or_else(|| self.position_in_second(segment))
+        in_first.or_else(|| self.position_in_second(*segment))
     }
 
     #[cold]
     #[inline(never)]
-    fn position_in_second(&self, segment: &SegmentName) -> Option<(u64, u32)> {
-        self.position_in(self.second_bucket(segment.generation), segment)
+    fn position_in_second(&self, segment: SegmentName) -> Option<(u64, u32)> {
+        self.position_in(self.second_bucket(segment.generation), &segment)
     }
 
     #[inline(always)]
