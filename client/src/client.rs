@@ -15,13 +15,13 @@ use fpcache_fabric::Connection;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
 use crate::counters::Counters;
-use crate::direct::{ByKind, Ownership, Shared, with_direct};
-use crate::empty::first_parameters;
+use crate::empty_tables::first_parameters;
 use crate::error::ClientError;
-use crate::lanes::{OpenLane, WriteLane};
-use crate::pool::lanes::PoolLane;
+use crate::one_node::{ByKind, Ownership, Shared, with_direct};
+use crate::pool::range_lanes::PoolLane;
 use crate::pool::{Pool, PoolHeld};
 use crate::session::TableStats;
+use crate::write_lanes::{OpenLane, WriteLane};
 
 /// A handle to a table of a memory node. Clones are cheap and share connection and models; any
 /// number of threads may use one handle concurrently.
@@ -65,7 +65,7 @@ pub type ByteClient = TableClient<ByteKeys>;
 macro_rules! with_core {
     ($transport:expr, $what:pat => $body:expr) => {
         match $transport {
-            $crate::client::Transport::One(direct) => $crate::direct::with_direct!(direct, $what => $body),
+            $crate::client::Transport::One(direct) => $crate::one_node::with_direct!(direct, $what => $body),
             $crate::client::Transport::Pool($what) => $body,
         }
     };

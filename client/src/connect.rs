@@ -14,10 +14,10 @@ use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 #[cfg(feature = "sim")]
 use crate::core::Core;
-use crate::direct::{Shared, SharedCore};
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
-use crate::node::Node;
+use crate::one_node::{Shared, SharedCore};
+use crate::open_table::Node;
 use crate::pool::{Looked, Pool};
 use crate::remote::RemoteNode;
 use crate::url::{Url, parse_list};

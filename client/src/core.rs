@@ -1,11 +1,10 @@
 //! The core of a client, over one kind of connection: sessions, readers, retries.
 
-mod ahead;
+mod array_lookups;
 mod attempts;
+mod change_checks;
 mod connector;
 mod creating;
-mod fits;
-mod flat;
 mod gather;
 mod nearest;
 mod ordered;
@@ -19,7 +18,8 @@ mod sending;
 mod server_side;
 mod sessions;
 #[cfg(feature = "tokio")]
-mod some;
+mod shared_reads;
+mod values_ahead;
 mod write;
 
 use std::cell::RefCell;
@@ -41,16 +41,16 @@ use thread_local::ThreadLocal;
 
 use crate::counters::{Counters, LiveCounters};
 use crate::error::ClientError;
-use crate::kind::read_kind;
-use crate::leave::{ThreadRelease, here};
+use crate::key_kind::read_kind;
 use crate::session::{Session, TableStats};
-use crate::turn::TimedLock;
+use crate::thread_exit::{ThreadRelease, here};
+use crate::timed_lock::TimedLock;
+#[cfg(feature = "tokio")]
+pub(crate) use array_lookups::check_lengths;
+pub(crate) use array_lookups::{presence, words};
+pub(crate) use change_checks::{check_record, misfit};
 use connector::ContextOf;
 pub(crate) use connector::{Connector, EndpointOf, HeldContext};
-pub(crate) use fits::{check_record, misfit};
-#[cfg(feature = "tokio")]
-pub(crate) use flat::check_lengths;
-pub(crate) use flat::{presence, words};
 pub(crate) use posting::Lane;
 pub(crate) use read::Rest;
 #[cfg(feature = "tokio")]
@@ -58,7 +58,7 @@ pub(crate) use section::{Section, SectionRead};
 use sending::Writer;
 pub(crate) use sending::{no_reply, was_never_sent};
 #[cfg(feature = "tokio")]
-pub(crate) use some::FEW_TRIES;
+pub(crate) use shared_reads::FEW_TRIES;
 
 /// What all handles of a client share.
 pub(crate) struct Core<K: BuildKeys, T: Connector> {

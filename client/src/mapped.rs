@@ -8,7 +8,7 @@ use crate::config::ClientConfig;
 use crate::core::Connector;
 #[cfg(feature = "embedded")]
 use crate::embedded::EmbeddedNode;
-use crate::node::Node;
+use crate::open_table::Node;
 use crate::url::Url;
 
 /// Where a table lies. All connections are of one type, so that reading is compiled once.

@@ -15,10 +15,10 @@ use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::{ClientError, ErrorKind};
 use crate::pool::Pool;
-use crate::pool::followed::follow;
-use crate::pool::making::{self, Begun, NodeRequests};
 use crate::pool::maps::{Chosen, choose};
 use crate::pool::overtaken::until_not_overtaken;
+use crate::pool::table_creation::{self, Begun, NodeRequests};
+use crate::pool::trusted_nodes::follow;
 use crate::tables::{CreateOptions, Tables};
 use crate::url::{Url, parse_list};
 
@@ -162,10 +162,11 @@ impl Nodes {
         with(1)?;
         self.check_places()?;
         let asking = NodesQuery { nodes: self, name: *name };
-        let (map, is_there) = match making::begin(&asking, &urls, with, draw_creation()?, region_bytes)? {
-            Begun::Made(map) => (map, false),
-            Begun::There(map) => (map, true),
-        };
+        let (map, is_there) =
+            match table_creation::begin(&asking, &urls, with, draw_creation()?, region_bytes)? {
+                Begun::Made(map) => (map, false),
+                Begun::There(map) => (map, true),
+            };
         let config = self.config.clone().with_table(*name);
         let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
         let client = TableClient::of(Transport::Pool(pool), &self.urls(), &config);
@@ -180,9 +181,9 @@ impl Nodes {
     pub fn complete(&self, name: &TableName) -> Result<(), ClientError> {
         let urls = self.names();
         let asking = NodesQuery { nodes: self, name: *name };
-        let found = making::survey(&asking, &urls)?;
+        let found = table_creation::survey(&asking, &urls)?;
         match choose(&found, None)? {
-            Chosen::Whole(map) => making::complete(&asking, &map, &found),
+            Chosen::Whole(map) => table_creation::complete(&asking, &map, &found),
             _ => Ok(()),
         }
     }
@@ -208,7 +209,7 @@ impl Nodes {
         }
         // Nothing is changed while one of them is away: it would come back with a part of the
         // table.
-        making::drop_all(&NodesQuery { nodes: self, name: *name }, &nodes)
+        table_creation::drop_all(&NodesQuery { nodes: self, name: *name }, &nodes)
     }
 
     /// Refuses to take a table for gone of which one of these memory nodes has a range that is
@@ -326,7 +327,7 @@ impl<K: BuildKeys> NewTable<K> {
     fn or_overtaken(&self, error: ClientError) -> ClientError {
         match self.is_there || error.kind() == ErrorKind::Invalid {
             true => error,
-            false => making::or_overtaken(
+            false => table_creation::or_overtaken(
                 &NodesQuery { nodes: &self.nodes, name: self.map.name },
                 &self.map,
                 error,
@@ -344,7 +345,7 @@ impl<K: BuildKeys> NewTable<K> {
         }
         let Self { nodes, map, client, .. } = self;
         let asking = NodesQuery { nodes: &nodes, name: map.name };
-        making::finish(&asking, &map)?;
+        table_creation::finish(&asking, &map)?;
         // Other handles may be over the map of the table that was being made.
         let whole = map.next(MapState::Making)?.next(MapState::Whole)?;
         let config = nodes.config.with_table(map.name);
@@ -356,7 +357,7 @@ impl<K: BuildKeys> NewTable<K> {
     /// existed before.
     pub fn undo(&self) {
         if !self.is_there {
-            making::undo(&NodesQuery { nodes: &self.nodes, name: self.map.name }, &self.map);
+            table_creation::undo(&NodesQuery { nodes: &self.nodes, name: self.map.name }, &self.map);
         }
     }
 }

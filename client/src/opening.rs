@@ -5,8 +5,8 @@ use fpcache::layout::TableParameters;
 
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
-use crate::direct::with_direct;
 use crate::error::ClientError;
+use crate::one_node::with_direct;
 use crate::tables::{CreateOptions, Tables};
 use crate::url::{Url, parse_list};
 

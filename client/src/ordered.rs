@@ -10,10 +10,10 @@ use fpcache::read::{Cost, Neighbour, Side, Wanted};
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient};
-use crate::direct::Holds;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::key::AsKey;
+use crate::one_node::Holds;
 use crate::reader::{Reader, with_held};
 use crate::span::end_of_prefix;
 

@@ -19,7 +19,7 @@ use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::key::AsKey;
-use crate::lanes::WriteLane;
+use crate::write_lanes::WriteLane;
 
 /// The most writes that one pipeline has in flight.
 pub const MAX_IN_FLIGHT: usize = 64;

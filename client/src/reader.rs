@@ -19,10 +19,10 @@ use fpcache::read::{Cost, Outcome, Wanted};
 use crate::answers::{Answers, Found, into_buffer};
 use crate::client::{Record, TableClient, Transport};
 use crate::core::Rest;
-use crate::direct::{Borrowed, ByKind, Holds, Owned, SharedCore, with_direct};
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::key::AsKey;
+use crate::one_node::{Borrowed, ByKind, Holds, Owned, SharedCore, with_direct};
 use crate::pool::PoolHeld;
 use crate::span::end_of_prefix;
 

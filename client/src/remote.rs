@@ -12,7 +12,7 @@ use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
 use crate::access::believing;
 use crate::config::ClientConfig;
 use crate::core::Connector;
-use crate::node::Node;
+use crate::open_table::Node;
 use crate::url::Url;
 
 /// How long a memory node may be silent at least before it counts as gone.

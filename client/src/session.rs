@@ -12,7 +12,7 @@ use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, read_parameters, read_used};
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, REGION};
 
-use crate::turn::{TimedLock, TimedLockGuard};
+use crate::timed_lock::{TimedLock, TimedLockGuard};
 
 /// A connection and what was fetched through it.
 ///

@@ -46,16 +46,15 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("fpcache-fabric needs Linux on a little-endian 64-bit machine");
 
-mod answers;
 pub mod backend;
 mod bell;
 pub mod clock;
 pub mod connection;
 mod credentials;
-mod crowding;
 pub mod descriptors;
 pub mod endpoint;
 pub mod error;
+mod eviction_choice;
 pub mod in_place;
 mod lease;
 pub mod local;
@@ -63,12 +62,14 @@ mod mapped;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod meter;
+mod node_end;
 mod node_memory;
 mod one_region;
 pub mod process;
 mod random;
 pub mod rdma;
 pub mod region;
+mod region_questions;
 mod region_reader;
 pub mod ring;
 mod room_queue;
@@ -80,9 +81,7 @@ pub mod shm;
 mod spin;
 pub mod tcp;
 pub mod verbs;
-mod watch;
 
-pub use answers::{Answered, Answers, ThreadMemory};
 pub use clock::{Clock, Deadline, SystemClock};
 pub use connection::{Connection, Posted};
 pub use descriptors::Descriptors;
@@ -100,6 +99,7 @@ pub use one_region::OneRegion;
 pub use random::random_bits;
 pub use rdma::RdmaError;
 pub use region::{Export, RegionName};
+pub use region_questions::{Answered, Answers, ThreadMemory};
 pub use region_reader::{BackedInPlace, RegionReader};
 pub use service::{ClientId, Handled, SHORT_BODY, Service, Waker, Work};
 pub use serving::{Serving, StopHandle};

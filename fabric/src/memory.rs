@@ -18,16 +18,16 @@
 //! tear an aligned 8-byte half of a vector move, so it acts as the relaxed word loads it stands
 //! for.
 
-mod ahead;
 mod backing;
 mod copy;
+mod copy_prefetch;
 mod file;
 mod fork;
 mod guarded;
 mod huge;
 mod kinds;
 mod mapping;
-mod own;
+mod own_pages;
 mod registrations;
 mod words;
 
@@ -37,7 +37,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use ahead::{PREFETCH_PER_READ, read_ahead};
+pub(crate) use copy_prefetch::{PREFETCH_PER_READ, read_ahead};
 pub use file::{FileAt, FileIdentity};
 pub use fork::ForkFlag;
 pub(crate) use fork::let_go;
@@ -45,7 +45,7 @@ pub use guarded::CHANGED;
 pub use huge::advise_huge_pages;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
 pub(crate) use mapping::{cannot_shrink, reopen_read_only, reopen_writable};
-pub use own::{OwnPages, merge_own_memory};
+pub use own_pages::{OwnPages, merge_own_memory};
 #[cfg(feature = "rdma")]
 pub(crate) use registrations::Registered;
 pub(crate) use registrations::Registrations;

@@ -43,8 +43,6 @@ mod memory_region;
 #[cfg(feature = "rdma")]
 mod node;
 #[cfg(feature = "rdma")]
-mod pieces;
-#[cfg(feature = "rdma")]
 #[allow(unsafe_code)]
 mod port;
 #[cfg(feature = "rdma")]
@@ -54,6 +52,8 @@ mod queue_pair;
 mod reader;
 #[cfg(feature = "rdma")]
 mod registered;
+#[cfg(feature = "rdma")]
+mod registration_plan;
 #[cfg(all(test, feature = "rdma"))]
 mod tests;
 pub mod wire;

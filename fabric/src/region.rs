@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::answers::Answers;
 use crate::memory::{Access, MemoryError, Registrations, SharedMemory, reopen_read_only, reopen_writable};
+use crate::region_questions::Answers;
 use crate::shm::ListenError;
 
 /// The name of a region: 0 to 64 bytes. The empty one is a name like any other.

@@ -208,7 +208,7 @@ struct Sessions<'s, S: Service> {
     open: Vec<RingSession>,
     bodies: LongBodies,
     /// The clients over sockets, if there may be any.
-    desk: Option<&'s mut ServiceSide>,
+    service_side: Option<&'s mut ServiceSide>,
 }
 
 impl<S: Service> Sessions<'_, S> {
@@ -226,8 +226,8 @@ impl<S: Service> Sessions<'_, S> {
                 Err(_) => self.close(index),
             }
         }
-        if let Some(desk) = &mut self.desk
-            && desk.sweep(self.service, &mut self.bodies.queue)
+        if let Some(service_side) = &mut self.service_side
+            && service_side.sweep(self.service, &mut self.bodies.queue)
         {
             found = Polled::Something;
         }
@@ -248,8 +248,8 @@ impl<S: Service> Sessions<'_, S> {
                 }
                 Ok(_) => {}
                 Err(_) => {
-                    if let Some(desk) = &mut self.desk {
-                        desk.settle(client, &mut buffers.reply);
+                    if let Some(service_side) = &mut self.service_side {
+                        service_side.settle(client, &mut buffers.reply);
                     }
                 }
             }
@@ -261,9 +261,11 @@ impl<S: Service> Sessions<'_, S> {
     /// Hangs up on clients whose region is gone, after their last replies.
     fn part(&mut self) {
         while let Some(client) = self.service.next_farewell() {
-            match (self.open.binary_search_by_key(&client, |session| session.id), &mut self.desk) {
+            match (self.open.binary_search_by_key(&client, |session| session.id), &mut self.service_side) {
                 (Ok(index), _) => self.close(index),
-                (Err(_), Some(desk)) => desk.part(client, self.service, &mut self.bodies.queue),
+                (Err(_), Some(service_side)) => {
+                    service_side.part(client, self.service, &mut self.bodies.queue)
+                }
                 (Err(_), None) => {}
             }
         }
@@ -291,7 +293,7 @@ impl<S: Service> Sessions<'_, S> {
         fds.push(PollFd::new(stop, PollFlags::IN));
         fds.extend(self.waker.as_ref().map(|waker| PollFd::new(waker, PollFlags::IN)));
         let desk_at = fds.len();
-        fds.extend(self.desk.as_deref().map(|desk| PollFd::new(desk, PollFlags::IN)));
+        fds.extend(self.service_side.as_deref().map(|service_side| PollFd::new(service_side, PollFlags::IN)));
         acceptor.watch(&mut fds);
         match poll(&mut fds, timeout.map(timespec).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -301,10 +303,10 @@ impl<S: Service> Sessions<'_, S> {
         // After the stop handle. Drained before the service is asked what it has, so that no use of
         // it is missed.
         let woken = self.waker.is_some() && fds[first_other + 1].revents().contains(PollFlags::IN);
-        let has_message = self.desk.is_some() && fds[desk_at].revents().contains(PollFlags::IN);
+        let has_message = self.service_side.is_some() && fds[desk_at].revents().contains(PollFlags::IN);
         drop(fds);
-        if let Some(desk) = self.desk.as_deref() {
-            desk.end_sleep(has_message);
+        if let Some(service_side) = self.service_side.as_deref() {
+            service_side.end_sleep(has_message);
         }
         if let Some(waker) = self.waker.as_ref().filter(|_| woken) {
             waker.drain();
@@ -338,7 +340,8 @@ impl<S: Service> Sessions<'_, S> {
         // A client stores its tag before it looks at our word; we stored the word before we look at
         // the tags.
         fence(Ordering::SeqCst);
-        let has_message = self.desk.as_deref().is_some_and(|desk| !desk.begin_sleep());
+        let has_message =
+            self.service_side.as_deref().is_some_and(|service_side| !service_side.begin_sleep());
         let awake = stop.is_stopped() || has_message || self.open.iter().any(RingSession::has_request);
         let room_at = self.bodies.queue.is_awaited().then(|| Instant::now() + LOOK_FOR_ROOM);
         let timeout = match acceptor.next_deadline().into_iter().chain(work_at).chain(room_at).min() {
@@ -364,8 +367,8 @@ impl<S: Service> Drop for Sessions<'_, S> {
                 self.service.disconnected(session.id);
             }
         }
-        if let Some(desk) = self.desk.as_deref_mut().filter(|_| !std::thread::panicking()) {
-            desk.part_all(self.service, &mut self.bodies.queue);
+        if let Some(service_side) = self.service_side.as_deref_mut().filter(|_| !std::thread::panicking()) {
+            service_side.part_all(self.service, &mut self.bodies.queue);
         }
     }
 }
@@ -377,12 +380,13 @@ impl<S: Service> Drop for Sessions<'_, S> {
 /// If the operating system cannot wait for descriptors.
 pub(crate) fn serve<S: Service, A: Acceptor>(
     acceptor: &mut A,
-    desk: Option<&mut ServiceSide>,
+    service_side: Option<&mut ServiceSide>,
     service: &mut S,
     stop: &StopHandle,
 ) -> Result<(), FabricError> {
     let waker = service.waker();
-    let mut sessions = Sessions { service, waker, open: Vec::new(), bodies: LongBodies::default(), desk };
+    let mut sessions =
+        Sessions { service, waker, open: Vec::new(), bodies: LongBodies::default(), service_side };
     let mut buffers = Buffers::default();
     let mut last_found = Instant::now();
     let mut last_attended = last_found;

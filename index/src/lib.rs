@@ -43,7 +43,7 @@ mod directory;
 pub mod groups;
 mod line;
 mod model;
-mod place;
+mod placement;
 mod plr;
 #[allow(unsafe_code)]
 mod prefetch;
@@ -56,7 +56,7 @@ pub use directory::{
 };
 pub use line::Line;
 pub use model::SegmentModel;
-pub use place::PlacedSegment;
+pub use placement::PlacedSegment;
 pub use prefetch::prefetch;
 pub use segmenter::{NotAscending, OptionsError, Piece, SegmentOptions, Segmenter, count_segments};
 pub use window::Window;

@@ -15,15 +15,15 @@
 //! | `owned` | the range of keys that is the node's, of a table over several |
 
 mod loading;
+mod long_work;
 mod lookup;
-pub(crate) mod owned;
+mod operator_log;
+pub(crate) mod owned_range;
 pub(crate) mod parked;
-mod quiet;
+mod quiet_turns;
 pub(crate) mod serving;
 mod snapshotting;
-mod told;
 mod turns;
-mod under_way;
 mod values;
 mod writes;
 
@@ -37,24 +37,24 @@ use fpcache::map::{MappedRange, RangeMap};
 use fpcache::message::{NodeStats, Refusal};
 use fpcache_fabric::{AccessError, Clock, NodeMemory, SharedMemory, SystemClock, Waker};
 
+use crate::awaiting_sync::Pending;
 use crate::budget::Grant;
+use crate::damaged_records::LeftOut;
 use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
 use crate::lease::Lease;
-use crate::left_out::LeftOut;
 use crate::loader::Loader;
-use crate::node::owned::Owned;
+use crate::node::long_work::{Loading, Snapshotting};
+use crate::node::operator_log::OperatorLog;
+use crate::node::owned_range::Owned;
 use crate::node::parked::{ParkedRequests, QUANTUM};
-use crate::node::quiet::Quiet;
-use crate::node::told::OperatorLog;
-use crate::node::under_way::{Loading, Snapshotting};
-use crate::pending::Pending;
+use crate::node::quiet_turns::Quiet;
+use crate::request_memory::{Transit, TransitGuard};
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::Table;
 use crate::table::audit::Audit;
 use crate::table::error::TableError;
 use crate::table::segments::slots::{RecordPlace, SegmentPlace};
-use crate::transit::{Transit, TransitGuard};
 use crate::uploads::Uploads;
 use crate::versions::FIRST_VERSION;
 use crate::wal::Wal;

@@ -7,12 +7,12 @@ use fpcache::key_space::BuildKeys;
 use fpcache_fabric::{FileIdentity, MemoryError, NodeMemory, SharedMemory, Waker};
 
 use crate::budget::Grant;
+use crate::damaged_records::LeftOut;
 use crate::dedup::DedupSessions;
 use crate::durability::{self, Disk, Drain, LogOptions, Lsn, Staging, SyncPolicy};
 use crate::lease::Lease;
-use crate::left_out::LeftOut;
 use crate::node::MemoryNode;
-use crate::recovery::{Origin, RecoverError, Recovery, cold, left, warm};
+use crate::recovery::{Origin, RecoverError, Recovery, cold, previous_log, warm};
 use crate::recovery_area::{Identity, RecoveryArea};
 use crate::wal::Wal;
 use crate::wal::background::{
@@ -20,7 +20,7 @@ use crate::wal::background::{
 };
 
 pub use crate::boot::{UNKNOWN_BOOT, boot_id};
-pub use crate::recovery::left::bring_left_to_disk;
+pub use crate::recovery::previous_log::bring_left_to_disk;
 pub use crate::recovery_area::{PreviousLog, recovery_area_bytes};
 pub use crate::startup::Startup;
 
@@ -137,7 +137,7 @@ pub fn can_resume<M: NodeMemory, D: Disk>(
 ) -> Result<(), String> {
     let recovery_area = RecoveryArea::over(Arc::clone(&memories.recovery_area), startup.ring_bytes);
     let identity = warm::examine(&*memories.region, &recovery_area, startup.boot, memories.files)?;
-    left::is_behind(&recovery_area, &identity, disk)
+    previous_log::is_behind(&recovery_area, &identity, disk)
 }
 
 /// Goes on with the memory of a process that has ended, of which [`can_resume`] holds.

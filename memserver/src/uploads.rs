@@ -8,9 +8,9 @@ use fpcache::message::{ErrorCode, MAX_AHEAD_BYTES, MAX_OPERATIONS, Refusal, Valu
 use fpcache_fabric::{AccessError, ClientId, NodeMemory};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::request_memory::{MOST_VALUES_OF_ALL, Transit, TransitGuard};
 use crate::space::Extent;
 use crate::table::values::value_at;
-use crate::transit::{MOST_VALUES_OF_ALL, Transit, TransitGuard};
 
 /// A value of which some pieces have come.
 pub(crate) struct Upload {

@@ -15,13 +15,13 @@ use fpcache_datasets::{Duplicates, KeySet, OpenOptions, Spec};
 use serde_json::json;
 
 use crate::data::kind_of_set;
-use crate::found::TableLocation;
 use crate::keys::{KeyFormat, Keys};
 use crate::new_keys::NewKeys;
 use crate::output::{Outcome, Output};
 use crate::over_nodes::{OverNodes, split_at};
 use crate::parameters::Parameters;
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
+use crate::table_location::TableLocation;
 use crate::tables::NewTable;
 use crate::tuning::{self, Tuning};
 

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output, counted};
+use crate::output_file::Target;
 use crate::parameters::Parameters;
-use crate::place::TableArguments;
 use crate::record_lines::Form;
 use crate::scan::RangeArguments;
 use crate::separator::Separator;
-use crate::target::Target;
+use crate::table_arguments::TableArguments;
 use crate::value::{Format, TableFormat};
 use crate::walk::{KeyBounds, walk};
 

@@ -14,18 +14,18 @@ use fpcache_client::{
 use fpcache_datasets::Bar;
 use fpcache_datasets::count::human_bytes;
 
-use crate::found::TableLocation;
-use crate::group::WriteGroup;
 use crate::keys::{Keys, kind};
 use crate::long_keys;
 use crate::output::{Outcome, Output, counted};
 use crate::over_nodes::{OverNodes, split_of};
 use crate::parameters::Parameters;
-use crate::place::TableArguments;
 use crate::records::{RecordSet, RecordSource};
 use crate::summary::{Summary, Times};
+use crate::table_arguments::TableArguments;
+use crate::table_location::TableLocation;
 use crate::tables::NewTable;
 use crate::tuning::Tuning;
+use crate::write_group::WriteGroup;
 
 /// Records between two reports of progress.
 const STEP: u64 = 1 << 16;

@@ -10,17 +10,17 @@ use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
 use fpcache_datasets::Bar;
 
 use crate::fill::Filling;
-use crate::found::TableLocation;
-use crate::held::{RecordBuffer, Repeated, SameKeyLines};
 use crate::keys::{KeyFormat, KeyLengths, Keys, SAMPLE};
 use crate::new_keys::NewKeys;
 use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
 use crate::parameters::Parameters;
-use crate::place::TableArguments;
+use crate::record_buffer::{RecordBuffer, Repeated, SameKeyLines};
 use crate::record_lines::{Entry, Form, Lines, Reading};
 use crate::records::{FILE, RecordSet, RecordSource, Take, check_room};
 use crate::separator::Separator;
+use crate::table_arguments::TableArguments;
+use crate::table_location::TableLocation;
 use crate::value::Format;
 
 /// Lines between two reports of progress.

@@ -11,8 +11,8 @@ use crate::data::Data;
 use crate::fill::Filling;
 use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::{Outcome, Output};
-use crate::place::TableArguments;
 use crate::records::{RecordSet, RecordSource, Take, check_room};
+use crate::table_arguments::TableArguments;
 
 /// Bytes of each value, if their length varies.
 pub(crate) const VALUE_BYTES: u32 = 8;

@@ -12,8 +12,8 @@ use signal_hook::low_level::pipe;
 use crate::exposition::{Metric, Number};
 use crate::http::{self, Answer};
 use crate::output::{Outcome, Output};
-use crate::place::TableArguments;
 use crate::scrape::Scraper;
+use crate::table_arguments::TableArguments;
 use crate::tables::none_failed;
 
 /// Tables of a memory node whose clients are kept between two scrapes: each has a connection.

@@ -8,7 +8,7 @@ use fpcache_client::{KeyKind, Nodes};
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::counted;
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
 
 /// The memory nodes of a table over several.
 #[derive(Clone, Debug, Args)]

@@ -9,7 +9,7 @@ use fpcache_client::{GroupChoice, RecordShape, TableParameters, UnknownGroupForm
 
 use crate::keys::{KeyLengths, Keys};
 use crate::numbers::bytes;
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
 use crate::tuning::Tuning;
 
 /// Default bytes of a slot for values of variable length.

@@ -9,7 +9,7 @@ use fpcache_client::{ClientError, TableName};
 use serde_json::json;
 
 use crate::output::{Outcome, Output};
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
 use crate::tables::none_failed;
 
 /// The pause between two requests.

@@ -11,7 +11,7 @@ use fpcache_datasets::causes;
 
 use crate::exposition::Metric;
 use crate::figures::{TableScrape, of_all, up};
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
 
 /// Memory nodes that are scraped.
 pub(crate) struct Scraper(Vec<NodeScraper>);

@@ -9,10 +9,10 @@ use fpcache_client::{
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
-use crate::found::{TableLocation, TableNode};
 use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
+use crate::table_location::{TableLocation, TableNode};
 
 /// Options of a new table.
 #[derive(Clone, Copy, Debug, Args)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::keys::Keys;
 use crate::numbers::size;
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
 
 /// How a table's parameters are found that are not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

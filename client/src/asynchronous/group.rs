@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use crate::asynchronous::AsyncClient;
     use crate::client::{Client, Transport};
-    use crate::direct::SharedCore;
+    use crate::one_node::SharedCore;
 
     /// The task's thread kept the values of the last group.
     #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::task::{consume_budget, yield_now};
 
 use super::client::{AsyncByteClient, AsyncClient, AsyncTableClient, Route};
 use super::group::{Keys, Kind, Replier, ReplyTo};
-use super::way::{IN_PLACE, ReadRoute};
+use super::route::{IN_PLACE, ReadRoute};
 use crate::client::{Record, with_core};
 use crate::core::{Section, SectionRead, check_lengths};
 use crate::error::ClientError;

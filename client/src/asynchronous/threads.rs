@@ -14,7 +14,7 @@ use super::group::{Group, Kind, MOST_KEPT_BYTES, QueuedRead, ReplyTo};
 use super::unanswered::runtime_has_ended;
 use crate::client::Record;
 use crate::core::{Connector, Core, HeldContext};
-use crate::empty::first_parameters;
+use crate::empty_tables::first_parameters;
 use crate::error::ClientError;
 
 /// Calls to one memory node that take blocking threads of the runtime at a time, where no worker

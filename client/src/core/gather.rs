@@ -13,8 +13,8 @@ use fpcache::read::{
 use fpcache::table::Table;
 use fpcache_fabric::Endpoint;
 
+use super::array_lookups::GROUP;
 use super::attempts::MadeProgress;
-use super::flat::GROUP;
 use super::pieces::{Pieces, keys_of_piece};
 use super::recover::Retry;
 use super::{Connector, Core, HeldContext};

@@ -10,7 +10,7 @@ use fpcache::read::{Cost, Neighbour, ScanBack, Side, find_nearest_to};
 use super::attempts::drive_as_it_gets_on;
 use super::read::{ClearedAtEnd, Rest, hand_over};
 use super::{Connector, Core, HeldContext};
-use crate::empty::or_of_empty;
+use crate::empty_tables::or_of_empty;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::session::Buffers;

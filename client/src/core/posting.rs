@@ -8,9 +8,9 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
 
-use super::ahead::ValuesAhead;
 use super::recover::Retry;
 use super::sending::{Failed, SendLimits, Sending, Writer, no_reply};
+use super::values_ahead::ValuesAhead;
 use super::{Connector, Core};
 use crate::error::ClientError;
 

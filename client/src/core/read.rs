@@ -14,7 +14,7 @@ use fpcache::table::Table;
 use super::attempts::drive_as_it_gets_on;
 use super::recover::Retry;
 use super::{Connector, Core, EndpointOf, HeldContext};
-use crate::empty::or_of_empty;
+use crate::empty_tables::or_of_empty;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::session::{Buffers, ReaderContext};

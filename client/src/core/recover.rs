@@ -17,7 +17,7 @@ use fpcache_fabric::{
 
 use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
-use crate::kind::read_kind;
+use crate::key_kind::read_kind;
 
 /// How often a call brings the directory up to date before it asks the memory node's processor.
 const REFRESHES: u32 = 8;

@@ -12,7 +12,7 @@ use fpcache_fabric::Batch;
 use super::read::{scan_of, uncovered};
 use super::{Connector, Core, HeldContext};
 use crate::client::Record;
-use crate::empty::or_of_empty;
+use crate::empty_tables::or_of_empty;
 use crate::error::ClientError;
 use crate::span::Span;
 

@@ -10,7 +10,7 @@ use fpcache::message::{AskedKeys, MessageError, Request, decode_reply};
 use fpcache::read::{Outcome, ReadError, fetch_value};
 use fpcache_fabric::{Connection, Deadline, FabricError};
 
-use super::fits::check_key;
+use super::change_checks::check_key;
 use super::recover::Retry;
 use super::sending::send_for;
 use super::{Connector, Core, HeldContext};
@@ -304,7 +304,7 @@ mod tests {
         use fpcache::key_space::ByteKeys;
 
         use crate::client::{TableClient, Transport};
-        use crate::direct::with_direct;
+        use crate::one_node::with_direct;
 
         let client = TableClient::<ByteKeys>::embedded(4 << 20).expect("memory");
         client.put("b", b"12345678").expect("room");

@@ -14,16 +14,16 @@ use fpcache::table::Table;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::{Connection, Deadline, Endpoint, FabricError, RemoteAddr};
 
-use super::ahead::ValuesAhead;
+use super::change_checks::{misfit, sent};
 use super::creating::is_of_another_attempt;
-use super::fits::{misfit, sent};
 use super::recover::Retry;
 use super::sending::{
     Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, send_for,
     take_replies, unknown,
 };
+use super::values_ahead::ValuesAhead;
 use super::{Connector, Core, HeldContext};
-use crate::empty::first_parameters;
+use crate::empty_tables::first_parameters;
 use crate::error::ClientError;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {

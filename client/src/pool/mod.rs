@@ -18,17 +18,17 @@
 //! | `making` | the protocol of creating and dropping such tables, for [`Nodes`](crate::Nodes) |
 //! | `overtaken` | repeated attempts at that, where others create the table at the same time |
 
-pub(crate) mod followed;
-pub(crate) mod lanes;
-pub(crate) mod making;
+mod map_retries;
 pub(crate) mod maps;
 mod ordered;
 pub(crate) mod overtaken;
 mod range;
+pub(crate) mod range_lanes;
 mod read;
 mod renewing;
 mod stats;
-mod tries;
+pub(crate) mod table_creation;
+pub(crate) mod trusted_nodes;
 mod write;
 
 use std::cell::RefCell;
@@ -47,18 +47,18 @@ use fpcache_fabric::tcp::Token;
 use thread_local::ThreadLocal;
 
 use crate::config::ClientConfig;
-use crate::direct::{ReaderCore, SharedCore, with_direct};
 use crate::error::ClientError;
-use crate::leave::{ThreadRelease, here};
-use crate::turn::TimedLock;
+use crate::one_node::{ReaderCore, SharedCore, with_direct};
+use crate::thread_exit::{ThreadRelease, here};
+use crate::timed_lock::TimedLock;
 use crate::url::Url;
-use followed::follow;
+#[cfg(feature = "tokio")]
+pub(crate) use map_retries::is_much_more;
+use map_retries::{ENOUGH_FOR_A_MAP, FailedMapSearch, Tries};
 use maps::{Answered, Chosen, choose, fetch_all};
 use range::PoolRange;
 pub(crate) use range::Ranges;
-#[cfg(feature = "tokio")]
-pub(crate) use tries::is_much_more;
-use tries::{ENOUGH_FOR_A_MAP, FailedMapSearch, Tries};
+use trusted_nodes::follow;
 
 /// What all handles of a client of a table over several memory nodes share.
 pub(crate) struct Pool<K: BuildKeys> {

@@ -8,13 +8,13 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, Neighbour, Side};
 use fpcache_fabric::FabricError;
 
-use super::tries::Tries;
+use super::map_retries::Tries;
 use super::{Pool, PoolHeld};
 use crate::client::Record;
 use crate::core::Rest;
-use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
+use crate::one_node::with_direct;
 
 /// The record that was found, if there is one, with its version, and what it cost to find.
 type RangeNearest<K> = (Option<(u32, Record<K>)>, Cost);

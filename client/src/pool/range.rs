@@ -14,18 +14,18 @@ use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use crate::access::token_for;
 use crate::config::ClientConfig;
-use crate::direct::{ReaderCore, SharedCore};
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
-use crate::node::Node;
+use crate::one_node::{ReaderCore, SharedCore};
+use crate::open_table::Node;
 use crate::remote::RemoteNode;
 #[cfg(feature = "tokio")]
 use crate::span::Span;
-use crate::turn::TimedLock;
+use crate::timed_lock::TimedLock;
 use crate::url::Url;
 
-use super::followed::follow;
-use super::tries::Tries;
+use super::map_retries::Tries;
+use super::trusted_nodes::follow;
 
 /// A range.
 pub(crate) struct PoolRange<K: BuildKeys> {

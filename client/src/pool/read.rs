@@ -8,13 +8,13 @@ use fpcache::layout::RecordShape;
 use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted};
 use fpcache_fabric::FabricError;
 
+use super::map_retries::Tries;
 use super::range::Ranges;
-use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::core::{EndpointOf, Rest, presence, words};
-use crate::direct::{ReaderCore, with_direct};
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
+use crate::one_node::{ReaderCore, with_direct};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 

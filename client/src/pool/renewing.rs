@@ -9,14 +9,14 @@ use fpcache::map::{MapState, RangeMap};
 use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
+use super::map_retries::{FailedMapSearch, NoNewerMap, Tries};
 use super::maps::{self, Answered, Chosen, choose, fetch_all};
 use super::range::Ranges;
-use super::tries::{FailedMapSearch, NoNewerMap, Tries};
-use super::{Pool, making};
+use super::{Pool, table_creation};
 use crate::config::ClientConfig;
-#[cfg(feature = "tokio")]
-use crate::direct::SharedCore;
 use crate::error::ClientError;
+#[cfg(feature = "tokio")]
+use crate::one_node::SharedCore;
 use crate::tables::Tables;
 use crate::url::Url;
 
@@ -167,7 +167,7 @@ impl<K: BuildKeys> Ranges<K> {
             Err(error) => return error.at(&node),
         }
         if found.with_it.iter().any(|other| *other != node) {
-            return making::lost(&self.map, &node);
+            return table_creation::lost(&self.map, &node);
         }
         let why = match &found.silent {
             Some(silent) => format!(

@@ -11,9 +11,9 @@ use fpcache::table_view::OpenError;
 
 use super::Pool;
 use crate::counters::Counters;
-use crate::direct::{SharedCore, with_direct};
-use crate::empty::or_of_empty;
+use crate::empty_tables::or_of_empty;
 use crate::error::ClientError;
+use crate::one_node::{SharedCore, with_direct};
 use crate::session::TableStats;
 
 impl<K: BuildKeys> Pool<K> {

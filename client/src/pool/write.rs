@@ -6,12 +6,12 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
 use super::Pool;
-use super::tries::Tries;
+use super::map_retries::Tries;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
 use crate::core::misfit;
-use crate::direct::with_direct;
 use crate::error::ClientError;
+use crate::one_node::with_direct;
 use crate::outcomes::{ChangeResult, ChangeResults};
 
 impl<K: BuildKeys> Pool<K> {

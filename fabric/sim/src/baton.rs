@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event::Event;
 use crate::parker::Parker;
-use crate::slot::{OUTSIDE, Outcome, Wait};
+use crate::process_state::{OUTSIDE, Outcome, Wait};
 use crate::state::State;
 use crate::time::Time;
 

@@ -9,7 +9,7 @@ use fpcache_fabric::{Deadline, FabricError, Meter, Posted};
 use crate::anchor::Anchor;
 use crate::baton::Shared;
 use crate::link::Calling;
-use crate::slot::{Outcome, Wait};
+use crate::process_state::{Outcome, Wait};
 use crate::state::State;
 use crate::time::Time;
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
-use crate::slot::Waiter;
+use crate::process_state::Waiter;
 
 /// An event.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use zerocopy::IntoBytes;
 
 use crate::event::Event;
 use crate::options::Tear;
+use crate::process_state::{Outcome, Waiter};
 use crate::queue_pair::{Flight, PieceKind, RequestPiece, SimArea};
-use crate::slot::{Outcome, Waiter};
 use crate::state::State;
 use crate::trace::{TraceKind, mix};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpcache_fabric::{ClientId, FabricError};
 
+use crate::process_state::Waiter;
 use crate::queue_pair::SimArea;
-use crate::slot::Waiter;
 
 /// The scheduler's part of a connection.
 #[derive(Debug)]

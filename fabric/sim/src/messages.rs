@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::link::Link;
 use crate::memory::Reply;
 use crate::node::Item;
-use crate::slot::{Outcome, Waiter};
+use crate::process_state::{Outcome, Waiter};
 use crate::state::State;
 use crate::trace::TraceKind;
 

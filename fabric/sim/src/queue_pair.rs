@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fpcache_fabric::backend::LeasedWord;
 use fpcache_fabric::{Access, Batch, Completion, FabricError, Meter, SharedMemory, Ticket};
 
-use crate::slot::Waiter;
+use crate::process_state::Waiter;
 
 /// A memory as one connection knows it: that of the life it was connected to.
 #[derive(Clone, Debug)]

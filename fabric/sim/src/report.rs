@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::memory::lock;
 use crate::names::ProcessId;
-use crate::slot::{ProcessSlot, Status, Stop};
+use crate::process_state::{ProcessSlot, Status, Stop};
 use crate::state::State;
 
 /// The environment variable that names the one seed to run.

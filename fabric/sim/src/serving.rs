@@ -8,8 +8,8 @@ use crate::event::Event;
 use crate::memory::{Entry, Reply, SimMemory, lock};
 use crate::node::{Item, Life, StartedLife};
 use crate::panics::guarded;
+use crate::process_state::Stop;
 use crate::queue_pair::SimArea;
-use crate::slot::Stop;
 use crate::state::State;
 use crate::trace::TraceKind;
 

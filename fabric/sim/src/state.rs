@@ -7,9 +7,9 @@ use crate::event::{Event, Scheduled};
 use crate::link::Link;
 use crate::node::Node;
 use crate::options::{Faults, Pace, SimOptions};
+use crate::process_state::{OUTSIDE, Outcome, ProcessSlot, Status, Stop, Wait, Waiter};
 use crate::queue_pair::QueuePair;
 use crate::random::Random;
-use crate::slot::{OUTSIDE, Outcome, ProcessSlot, Status, Stop, Wait, Waiter};
 use crate::time::Time;
 use crate::trace::{Trace, TraceKind};
 

@@ -7,7 +7,7 @@ use fpcache_fabric::{
 
 use crate::endpoint::SimEndpoint;
 use crate::in_place::SimInPlace;
-use crate::slot::Wait;
+use crate::process_state::Wait;
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;

@@ -58,7 +58,7 @@ pub(crate) struct Reader {
     renewed_at: Option<Instant>,
     /// READs of the word that are not counted yet.
     uncounted: u32,
-    tallies: Arc<CardCounters>,
+    card_counters: Arc<CardCounters>,
     /// Counts lists.
     number: u64,
     list: Vec<WorkRequest>,
@@ -77,7 +77,7 @@ impl Reader {
         device: &Arc<Device>,
         mut way: Box<dyn Introduction>,
         watched: Option<u64>,
-        tallies: &Arc<CardCounters>,
+        card_counters: &Arc<CardCounters>,
         deadline: Deadline,
     ) -> Result<Self, FabricError> {
         let memory = Arc::new(SharedMemory::anonymous(ARENA)?);
@@ -100,7 +100,7 @@ impl Reader {
             lease: LeasedWord::new(lease),
             renewed_at: None,
             uncounted: 0,
-            tallies: Arc::clone(tallies),
+            card_counters: Arc::clone(card_counters),
             number: 0,
             list: Vec::with_capacity(DEPTH),
             lands: Vec::with_capacity(DEPTH),
@@ -281,7 +281,7 @@ impl Reader {
     fn finish_list(&mut self, batch: &mut Batch, waiting: &WaitLimit<'_>) -> Result<(), CardFailure> {
         if !self.list.is_empty() {
             self.number += 1;
-            self.tallies.rang(self.list.len());
+            self.card_counters.rang(self.list.len());
             let lkey = self.arena.lkey();
             self.post(lkey).map_err(|error| self.broken(waiting, "posting work requests", error))?;
             self.wait(waiting)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::RdmaError;
 use super::device::Device;
 use super::memory_region::{MemoryRegion, RegionRights};
-use super::pieces::{next_step, next_step_beside, stretch_of};
+use super::registration_plan::{next_step, next_step_beside, stretch_of};
 use super::wire::RegisteredExtent;
 use crate::memory::{Registered, SharedMemory};
 

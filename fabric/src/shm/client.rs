@@ -21,9 +21,9 @@ use crate::credentials::peer_of;
 use crate::error::FabricError;
 use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory, cannot_shrink};
+use crate::node_end::Watch;
 use crate::region::RegionName;
 use crate::ring::RingLayout;
-use crate::watch::Watch;
 
 /// How to connect.
 #[derive(Clone, Debug)]

@@ -24,9 +24,9 @@ use super::socket_file::{
 };
 use crate::bell::Bell;
 use crate::credentials::{PeerProcess, peer_of};
-use crate::crowding::{GRACE, MAX_GREETING, first_of_most};
 use crate::descriptors::{Descriptors, TakenDescriptors};
 use crate::error::FabricError;
+use crate::eviction_choice::{GRACE, MAX_GREETING, first_of_most};
 use crate::memory::{Access, HugePages, SharedMemory};
 use crate::region::{Export, RegionName};
 use crate::ring::RingLayout;
@@ -177,7 +177,7 @@ impl Listener {
         stop: &StopHandle,
     ) -> Result<(), FabricError> {
         let mut threads = sockets.start(stop)?;
-        let served = server::serve(self, Some(&mut threads.desk), service, stop);
+        let served = server::serve(self, Some(&mut threads.service_side), service, stop);
         served.and(threads.finish())
     }
 

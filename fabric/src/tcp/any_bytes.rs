@@ -19,10 +19,10 @@ use super::frame::{
 };
 use super::handshake::{Greeting, Hello, Membership, WELCOME_BYTES, Welcome};
 use super::stream::Stream;
-use crate::answers::{Answered, Answers, ThreadMemory};
 use crate::memory::SharedMemory;
 use crate::rdma::wire;
 use crate::region::RegionName;
+use crate::region_questions::{Answered, Answers, ThreadMemory};
 use crate::verbs::{Batch, RemoteAddr};
 
 const INPUTS: &str = "FPCACHE_FUZZ_INPUTS";

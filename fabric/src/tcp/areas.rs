@@ -10,8 +10,8 @@ use super::frame::{
     Change, Changes, DAMAGED, FrameError, NOT_ANSWERED, QUESTION_SUM_BYTES, READ_BYTES, ReadEntry, ReplyHead,
     RequestHead, SERVED, checksum,
 };
-use crate::answers::{Answered, Answers, ThreadMemory};
 use crate::memory::{Access, PREFETCH_PER_READ, SharedMemory, read_ahead};
+use crate::region_questions::{Answered, Answers, ThreadMemory};
 
 /// The area that clients may change, where there is one.
 pub(super) const SCRATCH: u8 = 2;

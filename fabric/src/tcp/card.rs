@@ -16,7 +16,7 @@ pub(super) struct SharedCard {
     choice: CardChoice,
     /// Opened when it is needed first, and again if it could not be or has gone.
     card: Mutex<Option<Arc<ClientCard>>>,
-    pub(super) tallies: Arc<CardCounters>,
+    pub(super) card_counters: Arc<CardCounters>,
     /// Why the connection began without it.
     trouble: OnceLock<FabricError>,
 }
@@ -24,7 +24,7 @@ pub(super) struct SharedCard {
 impl SharedCard {
     pub(super) fn new(choice: &CardChoice) -> Self {
         let (card, trouble) = (Mutex::default(), OnceLock::new());
-        Self { choice: choice.clone(), card, tallies: Arc::default(), trouble }
+        Self { choice: choice.clone(), card, card_counters: Arc::default(), trouble }
     }
 
     /// The card, opened once for all endpoints.
@@ -39,7 +39,7 @@ impl SharedCard {
 
     /// The connection begins without the card.
     pub(super) fn begins_without(&self, trouble: FabricError) {
-        self.tallies.was_unusable();
+        self.card_counters.was_unusable();
         // There is one beginning.
         self.trouble.get_or_init(|| trouble);
     }

@@ -22,11 +22,11 @@ use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::meter::{Meter, MeterSnapshot};
+use crate::node_end::Watch;
 use crate::rdma::{CardCounts, RdmaError};
 use crate::region::RegionName;
 use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
-use crate::watch::Watch;
 use greeting::Greeting;
 use session::{Session, begin};
 
@@ -186,7 +186,7 @@ impl TcpConnection {
     /// Counts of its endpoints' use of network cards, where its address asks for that.
     #[must_use]
     pub fn card_counts(&self) -> Option<CardCounts> {
-        self.session.card.as_ref().map(|shared| shared.tallies.counts())
+        self.session.card.as_ref().map(|shared| shared.card_counters.counts())
     }
 
     /// Why it began without the network card that its address asks for, if it did. Its endpoints

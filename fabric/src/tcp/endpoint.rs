@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::checks::is_short;
-use super::by_card::CardReader;
+use super::card_reads::CardReader;
 use super::channel::{Channel, Landed, SendTime};
 use super::client::session::Session;
 use super::socket::{Ready, wait};

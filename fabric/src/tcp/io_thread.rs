@@ -21,12 +21,12 @@ use super::areas::Output;
 use super::counters::{HangUp, WaitCounts};
 use super::frame::HEAD_BYTES;
 use super::mailbox::Mailbox;
-use super::node::{CloseReason, Listening, ServingState, ToDesk, ToThread};
+use super::node::{CloseReason, Listening, ServingState, ToService, ToThread};
 use super::options::LIMITS;
 use super::peer::{Peer, PeerBuffers, Progressed};
-use crate::answers::ThreadMemory;
 use crate::bell::timespec;
 use crate::error::FabricError;
+use crate::region_questions::ThreadMemory;
 use crate::spin::Spin;
 
 /// The most bytes that one look at a socket brings.
@@ -48,7 +48,7 @@ const LISTENING: u64 = u64::MAX - 1024;
 #[derive(Debug)]
 pub(super) struct IoThread {
     index: usize,
-    tools: PeerBuffers,
+    buffers: PeerBuffers,
     epoll: OwnedFd,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
@@ -97,7 +97,7 @@ impl IoThread {
         let spin = Spin::new(shared.options.spin);
         Ok(Self {
             index,
-            tools: PeerBuffers {
+            buffers: PeerBuffers {
                 shared,
                 input,
                 out: Output::default(),
@@ -125,7 +125,7 @@ impl IoThread {
     }
 
     fn mailbox(&self) -> &Mailbox<ToThread> {
-        &self.tools.shared.threads[self.index]
+        &self.buffers.shared.threads[self.index]
     }
 
     /// Serves until the node stops.
@@ -133,8 +133,8 @@ impl IoThread {
         let mut events = Vec::with_capacity(256);
         let mut looked = 0;
         let mut last_look = Instant::now();
-        while !self.tools.shared.stopped.load(Ordering::Acquire) {
-            self.tools.now = Instant::now();
+        while !self.buffers.shared.stopped.load(Ordering::Acquire) {
+            self.buffers.now = Instant::now();
             let mut found = self.take_messages();
             found |= self.pump_hot();
             self.feed_starved();
@@ -144,32 +144,32 @@ impl IoThread {
             }
             self.is_waiting = !found;
             let is_idle = self.hot.is_empty()
-                && self.tools.now.saturating_duration_since(self.last_event) >= self.spin.budget();
+                && self.buffers.now.saturating_duration_since(self.last_event) >= self.spin.budget();
             if is_idle {
                 self.give_up_looking();
                 self.sleep(&mut events)?;
-                self.tools.out.shrink_to(KEEP_WORDS);
-                last_look = self.tools.now;
+                self.buffers.out.shrink_to(KEEP_WORDS);
+                last_look = self.buffers.now;
             } else if self.hot.is_empty()
                 || looked >= LOOKS
-                || self.tools.now.saturating_duration_since(last_look) >= LOOK_PAUSE
+                || self.buffers.now.saturating_duration_since(last_look) >= LOOK_PAUSE
             {
                 looked = 0;
                 self.look(&mut events, Some(Duration::ZERO))?;
-                last_look = self.tools.now;
+                last_look = self.buffers.now;
             } else if !found {
                 std::hint::spin_loop();
             }
             self.end_those_due();
         }
         // Answers to what was executed, before their connections close.
-        self.tools.now = Instant::now();
+        self.buffers.now = Instant::now();
         self.take_messages();
         self.drain(&mut events)
     }
 
     fn waits(&self) -> &WaitCounts {
-        &self.tools.shared.waits[self.index]
+        &self.buffers.shared.waits[self.index]
     }
 
     /// Something was found, while the thread looked for it or by being woken.
@@ -177,26 +177,26 @@ impl IoThread {
         if self.is_spinning {
             self.spin.paid_off();
             if self.is_waiting {
-                self.waits().paid_off(self.tools.now.saturating_duration_since(self.last_event));
+                self.waits().paid_off(self.buffers.now.saturating_duration_since(self.last_event));
             }
         }
-        (self.is_spinning, self.last_event) = (true, self.tools.now);
+        (self.is_spinning, self.last_event) = (true, self.buffers.now);
     }
 
     /// The thread goes to sleep.
     fn give_up_looking(&mut self) {
         if std::mem::take(&mut self.is_spinning) {
             self.spin.was_in_vain();
-            self.waits().sleeps(self.tools.now.saturating_duration_since(self.last_event));
+            self.waits().sleeps(self.buffers.now.saturating_duration_since(self.last_event));
         }
     }
 
     fn sleep(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
         let may_sleep = self.mailbox().begin_sleep();
-        let soon = (!self.starved.is_empty()).then(|| self.tools.now + STARVED);
+        let soon = (!self.starved.is_empty()).then(|| self.buffers.now + STARVED);
         let until = [self.ends_at, soon, self.paused_until.or(self.resumes_at)].into_iter().flatten().min();
         let timeout = match until {
-            _ if !may_sleep || self.tools.shared.stopped.load(Ordering::Acquire) => Some(Duration::ZERO),
+            _ if !may_sleep || self.buffers.shared.stopped.load(Ordering::Acquire) => Some(Duration::ZERO),
             Some(until) => Some(until.saturating_duration_since(Instant::now())),
             None => None,
         };
@@ -213,7 +213,7 @@ impl IoThread {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(FabricError::io("waiting for sockets")(errno)),
         }
-        self.tools.now = Instant::now();
+        self.buffers.now = Instant::now();
         for event in events.drain(..) {
             let flags = event.flags;
             match event.data.u64() {
@@ -248,7 +248,7 @@ impl IoThread {
         }
         if !peer.is_hot {
             peer.is_hot = true;
-            peer.last_active = self.tools.now;
+            peer.last_active = self.buffers.now;
             self.hot.push(at);
             self.note_found();
         }
@@ -280,19 +280,19 @@ impl IoThread {
     fn pump(&mut self, at: usize) -> bool {
         let Some(peer) = &mut self.peers[at] else { return false };
         let was_greeting = peer.is_greeting();
-        let pumped = peer.pump(&mut self.tools);
+        let progressed = peer.pump(&mut self.buffers);
         if was_greeting && !peer.is_greeting() {
             let key = peer.key.key;
             self.greeting.retain(|other| *other != key);
         }
-        match pumped {
+        match progressed {
             Progressed::Closed(end) => {
                 self.close(at, end);
                 return true;
             }
             Progressed::Idle => {}
             Progressed::Active | Progressed::Paused => {
-                peer.last_active = self.tools.now;
+                peer.last_active = self.buffers.now;
                 if !peer.is_hot {
                     peer.is_hot = true;
                     self.hot.push(at);
@@ -309,7 +309,7 @@ impl IoThread {
         if self.peers[at].as_ref().is_some_and(|peer| peer.is_unsent() || peer.interest != EventFlags::IN) {
             self.watch(at, false);
         }
-        matches!(pumped, Progressed::Active | Progressed::Paused)
+        matches!(progressed, Progressed::Active | Progressed::Paused)
     }
 
     fn pump_hot(&mut self) -> bool {
@@ -318,7 +318,7 @@ impl IoThread {
         while index < self.hot.len() {
             let at = self.hot[index];
             found |= self.pump(at);
-            let now = self.tools.now;
+            let now = self.buffers.now;
             let stays = self.peers[at].as_mut().is_some_and(|peer| {
                 let stays =
                     now.saturating_duration_since(peer.last_active) < budget || peer.last_active == now;
@@ -336,10 +336,10 @@ impl IoThread {
     }
 
     fn feed_starved(&mut self) {
-        if self.starved.is_empty() || self.tools.now.saturating_duration_since(self.fed_at) < STARVED {
+        if self.starved.is_empty() || self.buffers.now.saturating_duration_since(self.fed_at) < STARVED {
             return;
         }
-        self.fed_at = self.tools.now;
+        self.fed_at = self.buffers.now;
         for key in std::mem::take(&mut self.starved) {
             if let Some(at) = self.find(key) {
                 self.pump(at);
@@ -357,16 +357,16 @@ impl IoThread {
                 ToThread::Admit { key, client, admission } => match self.find(key) {
                     Some(at) => {
                         let Some(peer) = &mut self.peers[at] else { continue };
-                        if let Err(end) = peer.open(client, true, admission, &mut self.tools) {
+                        if let Err(end) = peer.open(client, true, admission, &mut self.buffers) {
                             self.close(at, end);
                         } else {
                             self.go_on(at);
                         }
                     }
-                    None => self.tools.shared.desk.post(ToDesk::Gone(client.id())),
+                    None => self.buffers.shared.service_side.post(ToService::Gone(client.id())),
                 },
                 ToThread::Refuse { key, welcome, error, admission } => {
-                    self.tools.shared.report(HangUp::of_refusal(&error), *error);
+                    self.buffers.shared.report(HangUp::of_refusal(&error), *error);
                     if let Some(at) = self.find(key) {
                         if let Some(peer) = &mut self.peers[at] {
                             peer.refuse(&welcome);
@@ -378,7 +378,7 @@ impl IoThread {
                 ToThread::Reply { key, len, bytes } => {
                     let Some(at) = self.find(key) else { continue };
                     let Some(peer) = &mut self.peers[at] else { continue };
-                    match peer.answer(len, &bytes, &mut self.tools) {
+                    match peer.answer(len, &bytes, &mut self.buffers) {
                         Ok(()) => self.go_on(at),
                         Err(end) => self.close(at, end),
                     }
@@ -408,7 +408,7 @@ impl IoThread {
     }
 
     fn expect_end(&mut self, at: usize) {
-        let end = self.peers[at].as_ref().and_then(|peer| peer.ends_at(&self.tools.shared));
+        let end = self.peers[at].as_ref().and_then(|peer| peer.ends_at(&self.buffers.shared));
         if let Some((end, _)) = end {
             self.ends_at = Some(self.ends_at.map_or(end, |known| known.min(end)));
         }
@@ -416,17 +416,17 @@ impl IoThread {
 
     /// Closes connections whose time is over.
     fn end_those_due(&mut self) {
-        if self.paused_until.or(self.resumes_at).is_some_and(|at| self.tools.now >= at) {
+        if self.paused_until.or(self.resumes_at).is_some_and(|at| self.buffers.now >= at) {
             self.resume_listening();
         }
-        if self.ends_at.is_none_or(|at| self.tools.now < at) {
+        if self.ends_at.is_none_or(|at| self.buffers.now < at) {
             return;
         }
         self.ends_at = None;
         for at in 0..self.peers.len() {
-            let end = self.peers[at].as_ref().and_then(|peer| peer.ends_at(&self.tools.shared));
+            let end = self.peers[at].as_ref().and_then(|peer| peer.ends_at(&self.buffers.shared));
             match end {
-                Some((when, end)) if when <= self.tools.now => self.close(at, end),
+                Some((when, end)) if when <= self.buffers.now => self.close(at, end),
                 _ => self.expect_end(at),
             }
         }

@@ -12,15 +12,15 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::address::{Target, TcpAddress};
-use super::desk::ServiceSide;
 use super::io_thread::IoThread;
-use super::newcomers::Newcomers;
 use super::node::{Listening, ServingState};
 use super::options::ListenOptions;
+use super::service_end::ServiceSide;
 use super::socket;
 use super::stats::SocketCounters;
 use super::tls::{ServerSide, TlsError, TlsServing, TlsTrust};
 use super::token::TokenSet;
+use super::unauthenticated::Newcomers;
 use crate::error::FabricError;
 use crate::process::Wait;
 use crate::rdma::NodeCard;
@@ -176,7 +176,7 @@ impl Listener {
     /// If no thread or descriptor can be had, or the operating system cannot wait for descriptors.
     pub fn serve<S: Service>(&mut self, service: &mut S, stop: &StopHandle) -> Result<(), FabricError> {
         let mut threads = self.start(stop)?;
-        let served = server::serve(&mut NoRings, Some(&mut threads.desk), service, stop);
+        let served = server::serve(&mut NoRings, Some(&mut threads.service_side), service, stop);
         served.and(threads.finish())
     }
 
@@ -191,8 +191,8 @@ impl Listener {
     /// Starts the threads that serve sockets. One that ends before it was to stops the memory node,
     /// which could not be reached by all of its clients any more.
     pub(crate) fn start(&mut self, stop: &StopHandle) -> Result<Threads, FabricError> {
-        let desk = ServiceSide::new(Arc::clone(&self.shared));
-        let mut threads = Threads { desk, shared: Arc::clone(&self.shared), handles: Vec::new() };
+        let service_side = ServiceSide::new(Arc::clone(&self.shared));
+        let mut threads = Threads { service_side, shared: Arc::clone(&self.shared), handles: Vec::new() };
         for index in 0..self.shared.threads.len() {
             // One accepts for all.
             let listening = if index == 0 { Arc::clone(&self.listening) } else { Arc::from([]) };
@@ -295,7 +295,7 @@ fn listen_at(target: &Target, lets_others_in: bool) -> Result<OwnedFd, Errno> {
 /// The threads that serve sockets; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    pub(crate) desk: ServiceSide,
+    pub(crate) service_side: ServiceSide,
     shared: Arc<ServingState>,
     handles: Vec<JoinHandle<Result<(), FabricError>>>,
 }

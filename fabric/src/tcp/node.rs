@@ -8,18 +8,18 @@ use std::time::Instant;
 
 use super::address::Target;
 use super::areas::Areas;
-use super::attempts::Attempts;
-use super::charge::{Charge, RequestMemory, Share};
 use super::counters::{HangUp, HangUpCounts, WaitCounts};
+use super::failed_logins::Attempts;
 use super::frame::FrameError;
 use super::handshake::{Membership, Welcome};
 use super::mailbox::Mailbox;
-use super::newcomers::{NewcomerGuard, Newcomers};
 use super::options::ListenOptions;
+use super::request_memory::{Charge, RequestMemory, Share};
 use super::socket::Origin;
 use super::stream::Stream;
 use super::tls::ServerSide;
 use super::token::{Rights, Token, TokenSet};
+use super::unauthenticated::{NewcomerGuard, Newcomers};
 use crate::descriptors::TakenDescriptors;
 use crate::error::FabricError;
 use crate::rdma::NodeCard;
@@ -132,7 +132,7 @@ pub(super) struct PeerKey {
 
 /// A message to the service's thread.
 #[derive(Debug)]
-pub(super) enum ToDesk {
+pub(super) enum ToService {
     /// A client wants the region of a name. If it has gone meanwhile it counts until this is taken,
     /// so that those who greet and leave do not fill the mailbox of a busy service.
     Hello { peer: PeerKey, name: RegionName, entry: ClientCredentials, origin: Origin, admission: Admission },
@@ -171,7 +171,7 @@ pub(super) struct ServingState {
     pub(super) card: Option<NodeCard>,
     pub(super) began: Instant,
     pub(super) stopped: AtomicBool,
-    pub(super) desk: Mailbox<ToDesk>,
+    pub(super) service_side: Mailbox<ToService>,
     pub(super) threads: Vec<Mailbox<ToThread>>,
     /// Connections that have not been let in.
     pub(super) newcomers: Arc<Newcomers>,
@@ -205,7 +205,7 @@ impl ServingState {
             card,
             began: Instant::now(),
             stopped: AtomicBool::new(false),
-            desk: Mailbox::new()?,
+            service_side: Mailbox::new()?,
             threads,
             newcomers: Arc::default(),
             connections: Arc::default(),
@@ -243,8 +243,8 @@ impl ServingState {
     /// on.
     pub(super) fn set_tokens(&self, tokens: TokenSet) {
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
-        // After that, so that the desk finds clients that the old ones still let in.
-        self.desk.post(ToDesk::TokensChanged);
+        // After that, so that the service finds clients that the old ones still let in.
+        self.service_side.post(ToService::TokensChanged);
     }
 
     /// By which encrypted connections are begun now.
@@ -304,7 +304,7 @@ impl ServingState {
     /// Tells the service of something that went wrong.
     pub(super) fn tell(&self, error: FabricError) {
         if self.reports.fetch_add(1, Ordering::Relaxed) < MAX_REPORTS {
-            self.desk.post(ToDesk::Rejected(error));
+            self.service_side.post(ToService::Rejected(error));
         } else {
             self.reports.fetch_sub(1, Ordering::Relaxed);
         }

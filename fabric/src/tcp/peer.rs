@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::areas::Output;
-use super::charge::Charge;
 use super::frame::{REPLY_TOO_LONG, ReplyHead, SERVED, checksum};
-use super::newcomers::NewcomerGuard;
 use super::node::{Admission, Arrival, Client, CloseReason, PeerKey, ReadsByCard, ServingState};
+use super::request_memory::Charge;
 use super::socket::{Moved, Origin};
 use super::stream::Stream;
-use crate::answers::ThreadMemory;
+use super::unauthenticated::NewcomerGuard;
 use crate::rdma::PeerQueuePair;
+use crate::region_questions::ThreadMemory;
 use crate::service::SHORT_BODY;
 use stage::Stage;
 
@@ -218,7 +218,7 @@ impl Peer {
     }
 
     /// Moves what can be moved: sends what waits, receives, answers.
-    pub(super) fn pump(&mut self, tools: &mut PeerBuffers) -> Progressed {
+    pub(super) fn pump(&mut self, buffers: &mut PeerBuffers) -> Progressed {
         if self.is_unsent() {
             match self.send_rest() {
                 Ok(true) => {}
@@ -227,8 +227,8 @@ impl Peer {
             }
         }
         let outcome = match &self.stage {
-            Stage::Greeting => self.greet(tools),
-            Stage::Challenged(_) => self.check_proof(tools),
+            Stage::Greeting => self.greet(buffers),
+            Stage::Challenged(_) => self.check_proof(buffers),
             Stage::Waiting(_) | Stage::Held(_) => return Progressed::Idle,
             Stage::Open { client, .. } => {
                 if !client.is_open.load(Ordering::Relaxed) {
@@ -244,7 +244,7 @@ impl Peer {
                 // the client on other threads share.
                 let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
                 let outcome = match &stage {
-                    Stage::Open { client, is_first } => self.serve(client, *is_first, tools),
+                    Stage::Open { client, is_first } => self.serve(client, *is_first, buffers),
                     _ => Ok(Progressed::Idle),
                 };
                 self.stage = stage;
@@ -267,28 +267,28 @@ impl Peer {
         &mut self,
         len: usize,
         bytes: &[u8],
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Result<(), CloseReason> {
         let Some(tag) = self.asked.take() else { return Ok(()) };
-        tools.out.clear();
+        buffers.out.clear();
         let (status, word) = match bytes.len() == len {
             true => (SERVED, checksum(bytes)),
             false => (REPLY_TOO_LONG, len as u64),
         };
         // Not longer than the limit, which is 32 bits.
-        tools.out.push(ReplyHead { bytes: bytes.len() as u32, tag, status, word }, bytes);
-        self.flush(tools).map(drop)
+        buffers.out.push(ReplyHead { bytes: bytes.len() as u32, tag, status, word }, bytes);
+        self.flush(buffers).map(drop)
     }
 
     /// Sends the thread's output; what the socket does not take is kept. Whether all was sent.
-    fn flush(&mut self, tools: &mut PeerBuffers) -> Result<bool, CloseReason> {
-        if !self.stream.put(tools.out.bytes()) {
+    fn flush(&mut self, buffers: &mut PeerBuffers) -> Result<bool, CloseReason> {
+        if !self.stream.put(buffers.out.bytes()) {
             return Err(CloseReason::Left);
         }
         if self.is_unsent() {
-            self.stuck_since.get_or_insert(tools.now);
+            self.stuck_since.get_or_insert(buffers.now);
         }
-        tools.out.clear();
+        buffers.out.clear();
         Ok(!self.is_unsent())
     }
 

@@ -4,7 +4,7 @@ use std::collections::TryReserveError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
-use super::collected::collected;
+use super::exact_allocation::collected;
 use super::handle::CacheHandle;
 use super::probe::CacheProbe;
 

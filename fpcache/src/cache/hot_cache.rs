@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::bucket::{BUCKET_BYTES, Bucket, WORDS};
-use super::collected::collected;
+use super::exact_allocation::collected;
 use super::handle::{CacheHandle, CounterLines, Counts};
 use super::heat::SegmentHeat;
 use super::packing::Packing;

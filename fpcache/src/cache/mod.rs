@@ -26,13 +26,13 @@
 //! [`CacheHandle`], a line of the thread's own.
 
 mod bucket;
-mod collected;
 mod config;
+mod exact_allocation;
 mod handle;
 mod heat;
 mod hot_cache;
 #[cfg(all(test, loom))]
-mod model;
+mod loom_tests;
 mod packing;
 mod policy;
 mod probe;

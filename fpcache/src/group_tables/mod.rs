@@ -19,16 +19,16 @@
 //! lies too far back from it. The head is stored before words are overwritten, with a release fence
 //! between, and loaded after an acquire fence.
 
-mod known;
-mod log;
+mod known_slots;
+mod lazy_words;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use fpcache_index::groups::{BlockRun, blocks_in_packed, pack, packed_words, separator_in_packed};
-use known::BITS;
-pub use known::{GroupBytes, KnownBlocks, KnownSlots, SegmentName};
-use log::LazyWords;
+use known_slots::BITS;
+pub use known_slots::{GroupBytes, KnownBlocks, KnownSlots, SegmentName};
+use lazy_words::LazyWords;
 use zerocopy::FromZeros;
 
 use crate::layout::{Grouping, decode_groups};

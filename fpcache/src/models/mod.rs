@@ -10,7 +10,7 @@ mod paged;
 mod root;
 mod segment;
 mod shard;
-mod within;
+mod within_budget;
 
 use fpcache_index::Directory;
 pub use page::Page;

@@ -13,8 +13,8 @@ mod values;
 
 use super::Wanted;
 use super::outcome::Outcome;
-use super::place::PendingPages;
 use super::records::Records;
+use super::segment_search::PendingPages;
 use super::slot_window::SlotWindow;
 use super::source::{Requested, Source};
 use crate::cache::{CacheHandle, CachedSlot};
@@ -104,7 +104,7 @@ pub(super) struct Lists<K: KeySpace> {
     candidates: Vec<(u32, Requested)>,
     values: Vec<AwaitedValue>,
     /// Pages of the directory.
-    coming: PendingPages<K, Requested>,
+    pending_pages: PendingPages<K, Requested>,
     /// Tables of groups, which come with what else was asked for.
     tables: Vec<AwaitedTable>,
     /// Words that were copied from where others may change them.
@@ -150,7 +150,7 @@ impl<K: KeySpace> Default for Lists<K> {
         // others.
         let (slots, candidates) = (Vec::with_capacity(64), Vec::with_capacity(64));
         let (values, tables, copy) = (Vec::new(), Vec::new(), Vec::new());
-        Self { slots, candidates, values, coming: PendingPages::default(), tables, copy }
+        Self { slots, candidates, values, pending_pages: PendingPages::default(), tables, copy }
     }
 }
 
@@ -161,7 +161,7 @@ impl<K: KeySpace> Lists<K> {
         self.candidates.clear();
         self.values.clear();
         self.tables.clear();
-        self.coming.clear();
+        self.pending_pages.clear();
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) struct Engine<'a, K: KeySpace, S, M> {
     pub(super) handle: &'a mut CacheHandle,
     pub(super) lists: &'a mut Lists<K>,
     pub(super) records: &'a mut Records,
-    pub(super) doubt: Unconfirmed,
+    pub(super) unconfirmed: Unconfirmed,
     /// Bytes of values asked for since the last round trip.
     pub(super) value_bytes: u64,
 }
@@ -279,7 +279,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     /// Goes on with a range read of the window: what was read could not be told.
     #[cold]
     fn fall_back(&mut self, probe: &mut Probe, outcome: &mut Outcome) {
-        self.doubt.torn = true;
+        self.unconfirmed.torn = true;
         outcome.cost.fallbacks += 1;
         outcome.cost.round_trips += 1;
         outcome.plan = Plan::Range;

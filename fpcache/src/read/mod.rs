@@ -7,17 +7,17 @@
 //! a fabric with real latency can interleave many. A batch costs one dependent round trip however
 //! many requests it carries, which is how a group of keys is looked up at the price of one.
 
-mod asking;
+mod ask_backoff;
 mod engine;
 mod external;
 mod in_flight;
 mod lookup;
 mod ordered;
 mod outcome;
-mod place;
 mod records;
 mod scan;
 mod scratch;
+mod segment_search;
 mod slot_window;
 mod source;
 mod verify;

@@ -40,7 +40,7 @@ pub use scratch::ScanScratch;
 pub(super) use stretch::Cover;
 use stretch::CoveredSlots;
 
-use super::place::LocatedSegment;
+use super::segment_search::LocatedSegment;
 use super::{Cost, Operation, ReadError, Step};
 use crate::group_tables::{GroupTables, SegmentName};
 use crate::key_space::KeySpace;

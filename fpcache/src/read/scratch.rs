@@ -2,7 +2,7 @@
 
 use fpcache_fabric::Batch;
 
-use super::asking::AskBackoff;
+use super::ask_backoff::AskBackoff;
 use super::engine::{Lists, Probe};
 use super::external::clear;
 use super::outcome::{Outcome, Outcomes};

@@ -12,17 +12,17 @@
 
 mod cost;
 mod counts;
+mod fingerprint_worth;
 mod sample;
 mod split;
-mod worth;
 
 use std::fmt::{self, Display};
 
 pub use cost::{Candidate, Lookups, Way};
 pub use counts::{Counts, Marks};
+pub use fingerprint_worth::FingerprintWorth;
 pub use sample::KeySample;
 pub use split::Split;
-pub use worth::FingerprintWorth;
 
 use crate::fingerprint::WidthChoice;
 use crate::key_space::{BuildKeys, OrderError};

@@ -1,8 +1,8 @@
 //! The builder of a directory from entries that come a few at a time.
 
-use super::entries::{NEW_LEAF, cut_new, heap_bytes};
 use super::key::{DirectoryKey, LeafOf};
-use super::top::Top;
+use super::leaf_nodes::{NEW_LEAF, cut_new, heap_bytes};
+use super::root_tree::Top;
 use super::{Directory, DirectoryError};
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Groups of leaves.
 
-use super::entries;
+use super::child_positions;
 use super::key::{DirectoryKey, LeafOf, SeparatorKind};
+use super::leaf_nodes;
 use super::node::{TreeNode, change, chunks, counted_bytes, join_small, settle};
-use super::positions;
 use super::separators::{PAGE, Separators};
 use std::alloc::Layout;
 use std::mem;
@@ -27,7 +27,7 @@ impl<K: SeparatorKind + ?Sized, T> Clone for LeafGroup<K, T> {
 impl<K: DirectoryKey + ?Sized, T> LeafGroup<K, T> {
     /// Heap bytes of a counted reference to it, with all below.
     pub(super) fn heap_bytes(&self) -> usize {
-        let leaves: usize = self.leaves.iter().map(entries::heap_bytes::<K, T>).sum();
+        let leaves: usize = self.leaves.iter().map(leaf_nodes::heap_bytes::<K, T>).sum();
         let text = K::text_bytes(&self.separators.text);
         counted_bytes(Layout::new::<Self>()) + text + size_of_val(&*self.leaves) + leaves
     }
@@ -40,7 +40,7 @@ impl<K: DirectoryKey + ?Sized, T> LeafGroup<K, T> {
     /// A group of at most [`PAGE`] leaves.
     pub(super) fn new(leaves: Vec<LeafOf<K, T>>) -> Self {
         let firsts: Vec<K::Owned> =
-            leaves.iter().filter_map(|leaf| entries::separator::<K, T>(leaf, 0)).collect();
+            leaves.iter().filter_map(|leaf| leaf_nodes::separator::<K, T>(leaf, 0)).collect();
         Self { separators: K::pack(&firsts), leaves: leaves.into() }
     }
 }
@@ -65,16 +65,16 @@ impl<K: DirectoryKey + ?Sized, T: Clone> TreeNode<K, T> for Arc<LeafGroup<K, T>>
     ) -> Vec<Self> {
         let LeafGroup { separators, leaves } = Self::make_mut(self);
         let last_leaf = leaves.len().saturating_sub(1);
-        let first = start.map_or(0, |start| positions::position(separators, start)).min(last_leaf);
+        let first = start.map_or(0, |start| child_positions::position(separators, start)).min(last_leaf);
         let last = end
-            .map_or(last_leaf, |end| positions::position_below(separators, leaves.len(), end))
+            .map_or(last_leaf, |end| child_positions::position_below(separators, leaves.len(), end))
             .clamp(first, last_leaf);
         let new = change(leaves, [first, last], (start, end), with, removed);
         if first == last && new.is_empty() && !TreeNode::<K, T>::is_small(&leaves[first]) {
-            if let Some(separator) = entries::separator::<K, T>(&leaves[first], 0)
+            if let Some(separator) = leaf_nodes::separator::<K, T>(&leaves[first], 0)
                 && K::separator(separators, first) != separator
             {
-                positions::set::<K>(separators, leaves.len(), first, separator);
+                child_positions::set::<K>(separators, leaves.len(), first, separator);
             }
             return Vec::new();
         }

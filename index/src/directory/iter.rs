@@ -1,7 +1,7 @@
 //! Iterators over entries.
 
 use super::key::{DirectoryKey, LeafOf};
-use super::top::Top;
+use super::root_tree::Top;
 use std::fmt;
 use std::iter::FusedIterator;
 

@@ -2,28 +2,28 @@
 
 mod builder;
 mod bytes;
-mod entries;
+mod child_positions;
 mod group;
 mod iter;
 mod key;
 mod leaf;
+mod leaf_nodes;
 mod node;
 mod page;
 mod plain;
-mod positions;
+mod root_tree;
 mod separators;
-mod top;
 
 pub use builder::Builder;
-use entries::separator;
 use iter::LeafPosition;
 pub use iter::RangeIter;
 pub use key::DirectoryKey;
+use leaf_nodes::separator;
 pub use page::PageRef;
+use root_tree::Top;
 use std::borrow::Borrow;
 use std::fmt;
 use thiserror::Error;
-use top::Top;
 
 /// Entries by ascending separator: entry `i` owns the keys from its separator up to the next one,
 /// exclusive.

@@ -1,8 +1,8 @@
 //! Pages, and lookups in stages.
 
 use super::key::{DirectoryKey, LeafOf};
+use super::root_tree::Top;
 use super::separators::BLOCK;
-use super::top::Top;
 use crate::prefetch;
 use std::fmt;
 use std::slice;

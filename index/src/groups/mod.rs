@@ -20,12 +20,12 @@
 //! Pilots are those of CHD (Belazzougui, Botelho, Dietzfelbinger, ESA 2009) and PTHash (Pibiri and
 //! Trani, SIGIR 2021), in small.
 
-mod fill;
 mod hash;
 mod packed;
 mod pilots;
 mod seeded;
 mod separators;
+mod slot_fill;
 
 pub use packed::{blocks_in_packed, pack, packed_words, separator_in_packed};
 pub use pilots::{bucket_of, slot_by_pilot};
@@ -292,7 +292,7 @@ impl PlacedSegment {
         let (separators, firsts) = BlockSeparators::fit(&model, xs, blocks, form.block())?;
         let mut table =
             GroupTable { form, cap, separators, bytes: vec![0; form.bytes() * usize::from(blocks)] };
-        let mut slots = fill::SlotFill::new(cap, self.keys);
+        let mut slots = slot_fill::SlotFill::new(cap, self.keys);
         let of_keys = table.blocks_of_keys(&model, (xs, hashes), &firsts);
         let (keys, ends) = by_block(&of_keys, blocks);
         for (block, end) in (0..blocks).zip(&ends) {
@@ -374,7 +374,7 @@ impl GroupTable {
     }
 
     /// Puts the keys of a block into its slots, as many as go there.
-    fn fill_block(&mut self, block: u16, keys: &[usize], hashes: &[u64], slots: &mut fill::SlotFill) {
+    fn fill_block(&mut self, block: u16, keys: &[usize], hashes: &[u64], slots: &mut slot_fill::SlotFill) {
         let first = block * self.form.block();
         let bytes = usize::from(block) * self.form.bytes();
         match self.form {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::KeyEncoder;
-use super::longest::{Accept, Finder, Keys};
 use super::prefix::{MAX_KEY_BYTES, common_prefix, separator};
+use super::skip_runs::{Accept, Finder, Keys};
 use crate::{Line, OptionsError, Piece, PlacedSegment, SegmentModel, SegmentOptions, Segmenter};
 
 /// A segment of a byte-string table, ready to be built.

@@ -17,9 +17,9 @@
 mod cutter;
 mod format;
 mod key_encoder;
-mod longest;
 mod partition;
 mod prefix;
+mod skip_runs;
 mod train;
 
 pub use cutter::{Cutter, StringSegment, StringsError};

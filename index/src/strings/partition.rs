@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::KeyEncoder;
-use super::longest::{Accept, Finder, Keys};
 use super::prefix::{common_prefix, separator};
+use super::skip_runs::{Accept, Finder, Keys};
 
 /// Keys of a rebuild that segments with one skip serve.
 #[derive(Clone, PartialEq, Eq, Debug)]

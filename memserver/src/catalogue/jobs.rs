@@ -22,7 +22,7 @@ use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::{HostedTable, LeftRegion};
 use super::open::Opening;
-use crate::nice::stand_back;
+use crate::priority::stand_back;
 
 /// A table that is to be made.
 pub(super) struct CreateJob {

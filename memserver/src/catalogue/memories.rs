@@ -201,7 +201,7 @@ mod tests {
     use crate::durability::{Lsn, SyncPolicy};
     use crate::files::Folders;
     use crate::recovery_area::{Identity, RecoveryArea};
-    use crate::transit::Transit;
+    use crate::request_memory::Transit;
 
     /// The folders of a table in `place`, and a start of it.
     fn table_in(place: &Path) -> (TableFolder, Opening) {

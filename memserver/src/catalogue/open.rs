@@ -22,12 +22,12 @@ use crate::budget::{Budget, Denied, Grant};
 use crate::capacity::MIN_CAPACITY;
 use crate::dedup::KeptReplies;
 use crate::durability::{FileDisk, SyncPolicy};
+use crate::huge_page_merger::PageMerger;
 use crate::lease::Lease;
-use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
+use crate::request_memory::Transit;
 use crate::store::{self, Background, Memories, PreviousLog, Startup};
-use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.
 #[derive(Clone, Debug)]

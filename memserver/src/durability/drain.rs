@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use super::anew::write_anew;
 pub use super::continuing::OpenError;
 use super::continuing::{files_despite, files_for, sync_given_back};
 use super::disk::{Disk, DiskError, DiskErrorKind};
@@ -15,6 +14,7 @@ use super::log::{LogFile, RecoveryError};
 use super::lsn::Lsn;
 use super::names::log_name;
 use super::policy::SyncPolicy;
+use super::rewrite_last_file::write_anew;
 use super::ring::{Ring, Word};
 use super::signals::Signals;
 use super::staging::Staging;

@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use super::anew::{cut, write_anew};
 use super::cursor::Cursor;
 pub use super::cursor::LogFile;
 use super::damage::{AfterBadFrame, behind, last_record, record_after};
@@ -11,6 +10,7 @@ pub use super::error::RecoveryError;
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
 use super::lsn::{Lsn, MAX_LSN};
 use super::names::list_logs;
+use super::rewrite_last_file::{cut, write_anew};
 use tracing::warn;
 
 /// A tail that was cut off.

@@ -39,7 +39,6 @@
 //! | `anew` | the last file, written anew by a start that has nothing but the disk |
 //! | [`snapshot`], [`snapshot_reader`] | snapshots of all records |
 
-mod anew;
 mod continuing;
 mod cursor;
 mod damage;
@@ -55,6 +54,7 @@ mod lsn;
 pub(crate) mod memory_disk;
 mod names;
 pub mod policy;
+mod rewrite_last_file;
 mod ring;
 mod signals;
 pub mod snapshot;

@@ -31,11 +31,11 @@
 use bytesize::ByteSize;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64_with_seed};
 
-use super::anew::is_copy;
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::frame::{u32_at, u64_at};
 use super::lsn::Lsn;
 use super::names::{list_logs, lsn_in_name};
+use super::rewrite_last_file::is_copy;
 
 pub(super) const MAGIC: [u8; 8] = *b"FPCSNAP\0";
 pub(super) const LAYOUT: u32 = 3;

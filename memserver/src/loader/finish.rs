@@ -12,7 +12,7 @@ use super::finishing::{Finished, Finishing};
 use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
-use crate::table::room::aside::SeparatorBytes;
+use crate::table::room::directory_reserve::SeparatorBytes;
 use crate::table::room::fullness::kept_for_compaction_of;
 use crate::uploads::Upload;
 

@@ -6,7 +6,7 @@ use fpcache::models::Segment;
 use fpcache_index::Directory;
 
 use crate::space::Extent;
-use crate::table::room::aside::SeparatorBytes;
+use crate::table::room::directory_reserve::SeparatorBytes;
 use crate::table::values::ExternalValues;
 
 /// The directory of a load, being written.

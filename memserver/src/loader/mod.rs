@@ -24,7 +24,7 @@ use fpcache_index::{Line, PlacedSegment, SegmentModel, SegmentOptions};
 
 use crate::allocator::{Allocator, Exhausted};
 use crate::grouping::group;
-use crate::image::SegmentImage;
+use crate::segment_image::SegmentImage;
 use crate::space::Extent;
 use crate::table::room::fullness::kept_for_compaction_of;
 use crate::table::values::ExternalValues;

@@ -8,9 +8,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
+use crate::request_memory::Transit;
 use crate::space::Extent;
 use crate::table::values::value_at;
-use crate::transit::Transit;
 use crate::uploads::{MOST_VALUES, Upload};
 
 impl<K: BuildKeys> Loader<K> {

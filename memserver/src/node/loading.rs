@@ -12,9 +12,9 @@ use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::allocator::Allocator;
 use crate::loader::{Begin, Finished, LoadError, Loader};
+use crate::node::long_work::{LoadId, Loading};
 use crate::node::parked::{RequestState, WaitFor, cost};
 use crate::node::serving::Dispatched;
-use crate::node::under_way::{LoadId, Loading};
 use crate::node::{MemoryNode, NodeState};
 use crate::space::{Extent, Space};
 use crate::table::segments::Counts;

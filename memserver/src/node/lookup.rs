@@ -13,8 +13,8 @@ use fpcache_fabric::{NodeMemory, SHORT_BODY};
 use crate::node::parked::{RequestState, WaitFor, cost};
 use crate::node::serving::Dispatched;
 use crate::node::{MemoryNode, NodeState};
+use crate::request_memory::{MOST_REPLY, TransitGuard};
 use crate::table::error::TableError;
-use crate::transit::{MOST_REPLY, TransitGuard};
 
 /// Bytes of a reply to a key, without its value.
 const LEAST: usize = 16;

@@ -17,7 +17,7 @@ use fpcache_fabric::ClientId;
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::loader::ChunkPlace;
-use crate::transit::TransitGuard;
+use crate::request_memory::TransitGuard;
 
 /// The allowance of a turn, in nanoseconds.
 pub(crate) const QUANTUM: i64 = 300_000;

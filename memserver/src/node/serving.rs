@@ -8,9 +8,9 @@ use fpcache::message::{ErrorCode, Refusal, Request, SocketStats, encode_reply};
 use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, SHORT_BODY, Service, Waker, Work};
 
 use crate::loader::{Begin, LoadError};
+use crate::node::long_work::LoadId;
 use crate::node::parked::{Parked, QUANTUM, RequestState, SHORT_ALLOWANCE, SHORT_REQUEST, WaitFor, cost};
 use crate::node::snapshotting::PAUSE;
-use crate::node::under_way::LoadId;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::TableError;
 use crate::wal::Wal;

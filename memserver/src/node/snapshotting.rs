@@ -12,10 +12,10 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
 use tracing::error;
 
+use crate::damaged_records::LeftOut;
 use crate::durability::{ExpectedSnapshot, LogError, Lsn, SnapshotError, SnapshotInfo};
-use crate::left_out::LeftOut;
+use crate::node::long_work::Snapshotting;
 use crate::node::parked::cost;
-use crate::node::under_way::Snapshotting;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::{DamagedRecord, TableError};
 use crate::wal::Wal;

@@ -6,7 +6,7 @@ use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::node::MemoryNode;
 use crate::node::parked::{QUANTUM, RequestState, ValueToLog, WaitFor, WriteInProgress};
-use crate::transit::MOST_REPLY;
+use crate::request_memory::MOST_REPLY;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Begins a turn.

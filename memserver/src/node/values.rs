@@ -10,9 +10,9 @@ use fpcache::message::{ErrorCode, Refusal, Sent, ValuePiece, Write, WriteKind, W
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
+use crate::node::long_work::LoadId;
 use crate::node::parked::{RequestState, WaitFor, cost};
 use crate::node::serving::{Dispatched, internal};
-use crate::node::under_way::LoadId;
 use crate::node::writes::Unable;
 use crate::node::{MemoryNode, NodeState};
 use crate::space::Extent;

@@ -9,7 +9,7 @@
 //! log, as where the region alone is lost, is brought to the disk before.
 
 pub(crate) mod cold;
-pub(crate) mod left;
+pub(crate) mod previous_log;
 pub(crate) mod warm;
 
 use std::fmt;

@@ -26,7 +26,7 @@ use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::error::TableError;
-use crate::table::room::aside::SeparatorBytes;
+use crate::table::room::directory_reserve::SeparatorBytes;
 use crate::table::segments::Counts;
 use crate::table::values::ExternalValues;
 use crate::table::{Table, TableParts};

@@ -10,7 +10,7 @@ use fpcache_fabric::NodeMemory;
 use super::Table;
 use super::error::TableError;
 use super::room::EvacuationStage;
-use super::turns::Task;
+use super::task_rotation::Task;
 use crate::superblock_writer::SuperblockWriter;
 
 impl<K: BuildKeys> Table<K> {

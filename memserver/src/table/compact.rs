@@ -19,7 +19,7 @@ use super::rebuilder::planned::FillGoal;
 use super::room::Sparing;
 use super::segments::Segments;
 use super::segments::slots::Slots;
-use super::under_way::Sweep;
+use super::task_state::Sweep;
 use crate::rebuild::gather::{RUN_ENDED, SMALL};
 use crate::recovery_area::MOST_REPLACED;
 use crate::superblock_writer::SuperblockWriter;

@@ -32,15 +32,15 @@ mod compact;
 pub(crate) mod error;
 mod evacuate;
 mod rebuilder;
+mod record_collector;
 pub(crate) mod records;
 mod replacement;
 mod retrain;
 pub(crate) mod room;
-mod search;
+mod room_search;
 pub(crate) mod segments;
-mod taking;
-mod turns;
-mod under_way;
+mod task_rotation;
+mod task_state;
 pub(crate) mod values;
 mod write;
 
@@ -58,13 +58,13 @@ use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
 use error::{DamagedRecord, TableError};
 use rebuilder::Rebuilder;
-use room::aside::SeparatorBytes;
+use record_collector::RecordCollector;
+use room::directory_reserve::SeparatorBytes;
 use room::{Publication, Room};
 use segments::slots::Slots;
 use segments::{Counts, Segments};
-use taking::RecordCollector;
-use turns::Turns;
-use under_way::{RoomSearch, Sweep};
+use task_rotation::Turns;
+use task_state::{RoomSearch, Sweep};
 use values::{ExternalValues, Values, memory_of};
 
 /// A table.

@@ -10,11 +10,11 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::{DamagedRecord, TableError};
+use super::record_collector::RecordCollector;
 use super::segments::Segments;
 use super::segments::copied::WholeRecord;
 use super::segments::decide::{Decision, MutationKind, SlotMutation};
 use super::segments::slots::{NO_MARKS, Slots};
-use super::taking::RecordCollector;
 use super::values::{memory_of, read_value};
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;

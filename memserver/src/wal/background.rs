@@ -13,7 +13,7 @@ use crate::durability::{
     Disk, DiskError, Drain, DrainThread, ExpectedSnapshot, LogError, LogEvent, Lsn, SnapshotError,
     SnapshotInfo, SnapshotWriter, has_room_for_snapshot, prune,
 };
-use crate::nice::stand_back;
+use crate::priority::stand_back;
 use crate::table::records::each_record;
 
 /// Brings the log to the disk.

@@ -100,7 +100,9 @@ fn a_table_of_long_values_retrains_on_its_keys_alone() {
     let shape = RecordShape { key_bytes: None, value_bytes: Some(8 << 10), room: (8 << 10) + 200 };
     let parameters = TableParameters { shape, epsilon: 8, ..TableParameters::default() };
     // Most as long as keys usually are.
-    let key = |i: u64| format!("user{:0>1$}", mix(i) >> 1, if i.is_multiple_of(10) { 150 } else { 19 }).into_bytes();
+    let key = |i: u64| {
+        format!("user{:0>1$}", mix(i) >> 1, if i.is_multiple_of(10) { 150 } else { 19 }).into_bytes()
+    };
     let mut keys: Vec<Vec<u8>> = (0..5_000).map(key).collect();
     keys.sort_unstable();
     let value = vec![7; 8 << 10];

@@ -9,6 +9,7 @@ use super::greeting::Greeting;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::mapped::Link;
+use crate::node_end::Watch;
 use crate::random::random_bits;
 use crate::region::RegionName;
 use crate::shm::PROTOCOL_VERSION;
@@ -23,7 +24,6 @@ use crate::tcp::socket::reach;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientSide;
 use crate::tcp::token::Token;
-use crate::watch::Watch;
 
 /// How long a socket that was hung up on stays away at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);

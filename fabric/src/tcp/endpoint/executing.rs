@@ -3,7 +3,7 @@
 use super::{TcpEndpoint, answers_too_late, left};
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
-use crate::tcp::by_card::ByCard;
+use crate::tcp::card_reads::ByCard;
 use crate::verbs::{Batch, RemoteAddr};
 
 impl TcpEndpoint {

@@ -12,11 +12,11 @@ use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::counters::HangUp;
 use crate::tcp::handshake::{USER_REFUSED, Welcome};
-use crate::tcp::newcomers::Evicted;
 use crate::tcp::node::{Arrival, Listening, PeerKey, ToThread};
 use crate::tcp::peer::Peer;
 use crate::tcp::socket::{self, Origin, accept, prepare};
 use crate::tcp::stream::Stream;
+use crate::tcp::unauthenticated::Evicted;
 
 /// How long no connection is accepted after the operating system had no descriptor, or no memory,
 /// for it.
@@ -29,15 +29,15 @@ const CROWDED_PAUSE: Duration = Duration::from_millis(2);
 impl IoThread {
     /// Accepts connections, a bounded number, and shares them out among the threads.
     pub(super) fn accept(&mut self, which: usize) {
-        if self.paused_until.is_some_and(|until| self.tools.now < until) {
+        if self.paused_until.is_some_and(|until| self.buffers.now < until) {
             return;
         }
         self.paused_until = None;
         let listening = Arc::clone(&self.listening);
         let Some(listening) = listening.get(which) else { return };
         for _ in 0..MAX_ACCEPTED {
-            if self.tools.shared.newcomers.is_full(self.tools.now) {
-                self.paused_until = Some(self.tools.now + CROWDED_PAUSE);
+            if self.buffers.shared.newcomers.is_full(self.buffers.now) {
+                self.paused_until = Some(self.buffers.now + CROWDED_PAUSE);
                 return self.pause_listening();
             }
             match accept(&listening.socket, &listening.target) {
@@ -50,9 +50,9 @@ impl IoThread {
                 Err(errno) => {
                     // Out of descriptors, most likely: the queue stays readable, and looking again
                     // would spin.
-                    self.paused_until = Some(self.tools.now + ACCEPT_PAUSE);
+                    self.paused_until = Some(self.buffers.now + ACCEPT_PAUSE);
                     let error = FabricError::io("accepting a client")(errno);
-                    self.tools.shared.report(HangUp::NoResources, error);
+                    self.buffers.shared.report(HangUp::NoResources, error);
                     return self.pause_listening();
                 }
             }
@@ -77,15 +77,15 @@ impl IoThread {
                 failed => outcome = failed,
             }
         }
-        let again = outcome.err().map(|_| self.tools.now + ACCEPT_PAUSE);
+        let again = outcome.err().map(|_| self.buffers.now + ACCEPT_PAUSE);
         let before = std::mem::replace(&mut self.resumes_at, again);
         if let (Err(errno), None) = (outcome, before) {
-            self.tools.shared.tell(FabricError::io("watching a listening socket")(errno));
+            self.buffers.shared.tell(FabricError::io("watching a listening socket")(errno));
         }
     }
 
     fn share_out(&mut self, socket: OwnedFd, origin: Origin, listening: &Listening) {
-        let shared = Arc::clone(&self.tools.shared);
+        let shared = Arc::clone(&self.buffers.shared);
         let options = &shared.options;
         let address = || origin.to_string();
         let refuse = |status, detail| {
@@ -110,7 +110,7 @@ impl IoThread {
         };
         let thread = self.next_thread;
         self.next_thread = (thread + 1) % shared.threads.len();
-        let (place, crowded) = shared.newcomers.enter(&origin, thread, self.tools.now);
+        let (place, crowded) = shared.newcomers.enter(&origin, thread, self.buffers.now);
         if let Some(Evicted { thread, number }) = crowded {
             shared.threads[thread].post(ToThread::Crowded(number));
         }
@@ -138,7 +138,7 @@ impl IoThread {
             return self.free.push(at);
         }
         let peer_key = PeerKey { thread: self.index, key };
-        self.peers[at] = Some(Peer::new(arrival, peer_key, self.tools.now));
+        self.peers[at] = Some(Peer::new(arrival, peer_key, self.buffers.now));
         self.greeting.push(key);
         self.expect_end(at);
     }
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::tcp::address::Target;
-    use crate::tcp::node::{ServingState, ToDesk};
+    use crate::tcp::node::{ServingState, ToService};
     use crate::tcp::options::ListenOptions;
 
     /// Nothing was accepted at that address ever after.
@@ -182,8 +182,8 @@ mod tests {
             assert!(thread.resumes_at.is_some(), "it is not tried again");
         }
         let mut told = 0;
-        while let Some(message) = shared.desk.take() {
-            assert!(matches!(message, ToDesk::Rejected(FabricError::Io { .. })), "{message:?}");
+        while let Some(message) = shared.service_side.take() {
+            assert!(matches!(message, ToService::Rejected(FabricError::Io { .. })), "{message:?}");
             told += 1;
         }
         assert_eq!(told, 1);

@@ -10,7 +10,7 @@ use rustix::event::epoll::Event;
 use super::IoThread;
 use crate::error::FabricError;
 use crate::service::ClientId;
-use crate::tcp::node::{CloseReason, ToDesk};
+use crate::tcp::node::{CloseReason, ToService};
 
 /// How long a node that stops waits for its clients to take what they were answered.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ impl IoThread {
     /// Closes a connection, and tells why where there is something to tell.
     pub(super) fn close(&mut self, at: usize, end: CloseReason) {
         let Some(mut peer) = self.peers[at].take() else { return };
-        let shared = &self.tools.shared;
+        let shared = &self.buffers.shared;
         self.hot.retain(|other| *other != at);
         self.greeting.retain(|other| *other != peer.key.key);
         self.free.push(at);
@@ -27,7 +27,7 @@ impl IoThread {
         shared.hung_up(&peer.origin, end);
         if let Some(client) = peer.first_of() {
             client.is_open.store(false, Ordering::Release);
-            shared.desk.post(ToDesk::Gone(client.id()));
+            shared.service_side.post(ToService::Gone(client.id()));
         }
         // The descriptor leaves the epoll set with its last holder.
     }
@@ -59,9 +59,9 @@ impl IoThread {
     pub(super) fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
         self.pause_listening();
         (0..self.peers.len()).for_each(|at| self.let_go(at));
-        let until = self.tools.now + LAST_REPLIES;
-        while self.tools.now < until && self.peers.iter().any(Option::is_some) {
-            self.look(events, Some(until.saturating_duration_since(self.tools.now)))?;
+        let until = self.buffers.now + LAST_REPLIES;
+        while self.buffers.now < until && self.peers.iter().any(Option::is_some) {
+            self.look(events, Some(until.saturating_duration_since(self.buffers.now)))?;
         }
         Ok(())
     }

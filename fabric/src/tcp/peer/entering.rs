@@ -6,23 +6,23 @@ use super::stage::{Challenged, HeldRefusal, Proven, Stage};
 use super::{Peer, PeerBuffers, Progressed};
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
-use crate::tcp::attempts::HOLD;
 use crate::tcp::counters::HangUp;
+use crate::tcp::failed_logins::HOLD;
 use crate::tcp::handshake::{
     CREDENTIALS_REFUSED, Credentials, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION,
     PROOF_BYTES, Purpose, TLS_RECORD, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, Welcome, challenge,
 };
-use crate::tcp::node::{Admission, Client, ClientCredentials, CloseReason, ToDesk};
+use crate::tcp::node::{Admission, Client, ClientCredentials, CloseReason, ToService};
 use crate::tcp::socket::Moved;
 use crate::tcp::token::{NODE, nonce};
 
 impl Peer {
     /// Receives what has come, but no more than one byte beyond `most` in all; whether there was
     /// something.
-    fn hear(&mut self, most: usize, tools: &mut PeerBuffers) -> Result<bool, CloseReason> {
+    fn hear(&mut self, most: usize, buffers: &mut PeerBuffers) -> Result<bool, CloseReason> {
         let room = (most + 1).saturating_sub(self.rest.len());
-        match self.stream.receive(&mut tools.input[..room]) {
-            Moved::Bytes(bytes) => self.rest.extend_from_slice(&tools.input[..bytes]),
+        match self.stream.receive(&mut buffers.input[..room]) {
+            Moved::Bytes(bytes) => self.rest.extend_from_slice(&buffers.input[..bytes]),
             Moved::Nothing => return Ok(false),
             Moved::Gone => return Err(self.lost()),
         }
@@ -30,8 +30,8 @@ impl Peer {
     }
 
     /// Takes what has come of HELLO, and no more than that.
-    pub(super) fn greet(&mut self, tools: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
-        if !self.hear(MAX_GREETING_BYTES, tools)? {
+    pub(super) fn greet(&mut self, buffers: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
+        if !self.hear(MAX_GREETING_BYTES, buffers)? {
             return Ok(Progressed::Idle);
         }
         let greeting = Hello::read(&self.rest, PROTOCOL_VERSION);
@@ -51,7 +51,7 @@ impl Peer {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
                 let peer = format!("the client at {}", self.origin);
                 let error = FabricError::VersionMismatch { peer, ours: PROTOCOL_VERSION, theirs };
-                tools.shared.report(HangUp::OtherProtocol, error);
+                buffers.shared.report(HangUp::OtherProtocol, error);
                 Err(CloseReason::Parted)
             }
             Greeting::Credentials => {
@@ -59,12 +59,12 @@ impl Peer {
                 Err(CloseReason::Credentials)
             }
             Greeting::Whole(_, Credentials::None) if self.needs_token => {
-                self.turn_away(TOKEN_NEEDED, CloseReason::NoToken, tools)
+                self.turn_away(TOKEN_NEEDED, CloseReason::NoToken, buffers)
             }
             Greeting::Whole(purpose, Credentials::None) => {
-                self.enter(purpose, ClientCredentials::OPEN, None, tools)
+                self.enter(purpose, ClientCredentials::OPEN, None, buffers)
             }
-            Greeting::Whole(purpose, Credentials::Token) => self.challenge(purpose, hello, tools),
+            Greeting::Whole(purpose, Credentials::Token) => self.challenge(purpose, hello, buffers),
         }
     }
 
@@ -73,30 +73,30 @@ impl Peer {
         &mut self,
         purpose: Purpose,
         mut hello: Vec<u8>,
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Result<Progressed, CloseReason> {
-        if tools.shared.tokens().is_empty() {
+        if buffers.shared.tokens().is_empty() {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
             return Err(CloseReason::Credentials);
         }
         if let (Purpose::Join(membership), Some(place)) = (&purpose, &self.place)
-            && tools.shared.named(membership).is_some()
+            && buffers.shared.named(membership).is_some()
         {
             place.is_of_client();
         }
         let nonce = nonce().map_err(|error| {
-            tools.shared.report(HangUp::NoResources, error);
+            buffers.shared.report(HangUp::NoResources, error);
             CloseReason::Parted
         })?;
         let challenge = challenge(PROTOCOL_VERSION, &nonce);
         hello.extend_from_slice(&challenge);
         self.stage = Stage::Challenged(Box::new(Challenged { purpose, said: hello }));
-        self.say(&challenge, tools)
+        self.say(&challenge, buffers)
     }
 
     /// Takes the proof, and lets it in if it is one.
-    pub(super) fn check_proof(&mut self, tools: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
-        if !self.hear(PROOF_BYTES, tools)? {
+    pub(super) fn check_proof(&mut self, buffers: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
+        if !self.hear(PROOF_BYTES, buffers)? {
             return Ok(Progressed::Idle);
         }
         if self.rest.len() < PROOF_BYTES {
@@ -108,13 +108,13 @@ impl Peer {
             return Err(CloseReason::Foreign);
         };
         let Challenged { purpose, mut said } = *challenged;
-        match tools.shared.tokens().proven(&[&said], &proof) {
+        match buffers.shared.tokens().proven(&[&said], &proof) {
             Some((token, rights)) => {
                 said.extend_from_slice(&proof);
                 let entry = ClientCredentials { token: Some(token), rights };
-                self.enter(purpose, entry, Some(Box::new(Proven { token, said })), tools)
+                self.enter(purpose, entry, Some(Box::new(Proven { token, said })), buffers)
             }
-            None => self.turn_away(TOKEN_UNKNOWN, CloseReason::WrongToken, tools),
+            None => self.turn_away(TOKEN_UNKNOWN, CloseReason::WrongToken, buffers),
         }
     }
 
@@ -124,14 +124,14 @@ impl Peer {
         purpose: Purpose,
         entry: ClientCredentials,
         proven: Option<Box<Proven>>,
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Result<Progressed, CloseReason> {
-        let admission = match tools.shared.admit() {
+        let admission = match buffers.shared.admit() {
             Ok(admission) => admission,
             Err(most) => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, most as u64));
                 let peer = format!("the client at {}", self.origin);
-                tools.shared.report(HangUp::TooMany, FabricError::beyond_maximum(peer, most as u64));
+                buffers.shared.report(HangUp::TooMany, FabricError::beyond_maximum(peer, most as u64));
                 return Err(CloseReason::Parted);
             }
         };
@@ -140,13 +140,13 @@ impl Peer {
             Purpose::Region(name) => {
                 self.stage = Stage::Waiting(proven);
                 let (peer, origin) = (self.key, self.origin);
-                tools.shared.desk.post(ToDesk::Hello { peer, name, entry, origin, admission });
+                buffers.shared.service_side.post(ToService::Hello { peer, name, entry, origin, admission });
                 Ok(Progressed::Active)
             }
             Purpose::Join(membership) => {
                 self.stage = Stage::Waiting(proven);
-                match tools.shared.member(&membership, &entry) {
-                    Some(client) => self.open(client, false, admission, tools).map(|()| Progressed::Active),
+                match buffers.shared.member(&membership, &entry) {
+                    Some(client) => self.open(client, false, admission, buffers).map(|()| Progressed::Active),
                     None => {
                         self.refuse(&Welcome::refusal(PROTOCOL_VERSION, NO_SUCH_CLIENT, 0));
                         Err(CloseReason::NoClient)
@@ -161,14 +161,14 @@ impl Peer {
         &mut self,
         status: u32,
         end: CloseReason,
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Result<Progressed, CloseReason> {
-        if !tools.shared.attempts.failed(&self.origin, tools.now) {
+        if !buffers.shared.attempts.failed(&self.origin, buffers.now) {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
             return Err(end);
         }
-        tools.shared.hung_up(&self.origin, end);
-        self.stage = Stage::Held(HeldRefusal { until: tools.now + HOLD, status });
+        buffers.shared.hung_up(&self.origin, end);
+        self.stage = Stage::Held(HeldRefusal { until: buffers.now + HOLD, status });
         Ok(Progressed::Active)
     }
 
@@ -178,7 +178,7 @@ impl Peer {
         client: Arc<Client>,
         is_first: bool,
         admission: Admission,
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Result<(), CloseReason> {
         self.admission = Some(admission);
         let welcome = client.welcome.encode();
@@ -187,15 +187,15 @@ impl Peer {
         if let Stage::Waiting(Some(proven)) = stage {
             bytes.extend_from_slice(&proven.token.prove(&NODE, &[&proven.said, &welcome]));
         }
-        self.say(&bytes, tools).map(drop)
+        self.say(&bytes, buffers).map(drop)
     }
 
     /// Sends a few bytes.
-    fn say(&mut self, bytes: &[u8], tools: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
+    fn say(&mut self, bytes: &[u8], buffers: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
         self.stream.queue().extend_from_slice(bytes);
         self.send_rest()?;
         if self.is_unsent() {
-            self.stuck_since = Some(tools.now);
+            self.stuck_since = Some(buffers.now);
         }
         Ok(Progressed::Active)
     }
@@ -233,10 +233,10 @@ mod tests {
         let mut listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
         let url = listener.addresses()[0].to_string();
         let at = url.strip_prefix("tcp://").unwrap();
-        // Nothing takes what comes to the desk.
+        // Nothing takes what comes to the service.
         let _threads = listener.start(&StopHandle::new().unwrap()).unwrap();
-        let (counters, desk) = (listener.counters(), &listener.counters().shared.desk);
-        let seen = || desk.len() as u64 + counters.hang_ups();
+        let (counters, service_side) = (listener.counters(), &listener.counters().shared.service_side);
+        let seen = || service_side.len() as u64 + counters.hang_ups();
         let hello = Hello::encode(PROTOCOL_VERSION, &RegionName::default(), None, None);
         let begun = Instant::now();
         for _ in 0..10 * MAX {
@@ -249,8 +249,8 @@ mod tests {
             }
         }
         let mut greeted = 0;
-        while let Some(message) = desk.take() {
-            greeted += usize::from(matches!(message, ToDesk::Hello { .. }));
+        while let Some(message) = service_side.take() {
+            greeted += usize::from(matches!(message, ToService::Hello { .. }));
         }
         assert_eq!((greeted, counters.connections()), (MAX, 0));
     }

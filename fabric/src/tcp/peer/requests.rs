@@ -10,7 +10,7 @@ use crate::tcp::areas::{Areas, Output};
 use crate::tcp::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED, checksum,
 };
-use crate::tcp::node::{Client, CloseReason, ReadsByCard, ServingState, ToDesk};
+use crate::tcp::node::{Client, CloseReason, ReadsByCard, ServingState, ToService};
 use crate::tcp::socket::Moved;
 
 /// Replies leave when they are this many bytes, or at the end of the input.
@@ -29,7 +29,7 @@ impl Peer {
         &mut self,
         client: &Arc<Client>,
         is_first: bool,
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Result<Progressed, CloseReason> {
         if self.asked.is_some() {
             return Ok(Progressed::Idle);
@@ -37,42 +37,43 @@ impl Peer {
         let mut have = self.rest.len();
         if self.is_unparsed && self.arriving.as_mut().is_some_and(|arriving| arriving.is_starved(have)) {
             // Before anything is copied: it is asked for again and again.
-            note_active(client, tools);
+            note_active(client, buffers);
             return Ok(Progressed::Starved);
         }
         if !std::mem::take(&mut self.is_unparsed) {
             let end = match self.stream.is_encrypted() {
-                true => tools.input.len().min(have + ENCRYPTED),
-                false => tools.input.len(),
+                true => buffers.input.len().min(have + ENCRYPTED),
+                false => buffers.input.len(),
             };
-            match self.stream.receive(&mut tools.input[have..end]) {
+            match self.stream.receive(&mut buffers.input[have..end]) {
                 Moved::Bytes(bytes) => have += bytes,
                 Moved::Nothing => return Ok(Progressed::Idle),
                 Moved::Gone => return Err(self.lost()),
             }
         }
-        tools.input[..self.rest.len()].copy_from_slice(&self.rest);
+        buffers.input[..self.rest.len()].copy_from_slice(&self.rest);
         self.rest.clear();
-        note_active(client, tools);
-        tools.out.clear();
-        let parsed = self.parse((client, is_first), have, tools);
+        note_active(client, buffers);
+        buffers.out.clear();
+        let parsed = self.parse((client, is_first), have, buffers);
         // What was asked for before a frame that is none is owed.
-        let all_sent = self.flush(tools)?;
-        let (at, pumped) = parsed?;
-        self.rest.extend_from_slice(&tools.input[at..have]);
+        let all_sent = self.flush(buffers)?;
+        let (at, progressed) = parsed?;
+        self.rest.extend_from_slice(&buffers.input[at..have]);
         if self.rest.is_empty() && self.rest.capacity() > KEEP {
             self.rest = Vec::new();
         }
-        self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped != Progressed::Active);
+        self.is_unparsed =
+            at < have && (self.asked.is_some() || !all_sent || progressed != Progressed::Active);
         // What the node has no memory for is not late.
         let is_partial =
-            pumped != Progressed::Starved && (self.arriving.is_some() || at < have && !self.is_unparsed);
+            progressed != Progressed::Starved && (self.arriving.is_some() || at < have && !self.is_unparsed);
         if !is_partial {
             self.partial_since = None;
         } else if self.partial_since.is_none() {
-            self.partial_since = Some(tools.now);
+            self.partial_since = Some(buffers.now);
         }
-        Ok(pumped)
+        Ok(progressed)
     }
 
     /// Answers the whole frames of the input, and says up to where it is done.
@@ -80,18 +81,18 @@ impl Peer {
         &mut self,
         (client, is_first): (&Arc<Client>, bool),
         have: usize,
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Result<(usize, Progressed), CloseReason> {
         let limits = client.welcome.limits;
         let (mut at, mut replied) = (0, 0);
         loop {
             if self.arriving.is_some() {
-                match self.take_arriving(client, &mut at, have, tools) {
-                    Some(pumped) => return Ok((at, pumped)),
+                match self.take_arriving(client, &mut at, have, buffers) {
+                    Some(progressed) => return Ok((at, progressed)),
                     None => continue,
                 }
             }
-            let Some((head, rest)) = tools.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
+            let Some((head, rest)) = buffers.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
             let head = RequestHead::decode(head, &limits).map_err(CloseReason::Frame)?;
             let len = head.bytes as usize;
             if head.kind == Kind::Call {
@@ -113,29 +114,29 @@ impl Peer {
             }
             let Some(body) = rest.get(..len) else { break };
             let answered = match head.kind {
-                Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut tools.out),
+                Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut buffers.out),
                 Kind::Question => {
-                    let cost = client.areas.answer(&mut tools.memory, &head, body, &mut tools.out);
+                    let cost = client.areas.answer(&mut buffers.memory, &head, body, &mut buffers.out);
                     replied += cost.saturating_add(len * ANSWER_COST);
                     Ok(())
                 }
                 Kind::Card => {
-                    introduce(&mut self.queue_pair, client, &head, body, &tools.shared, &mut tools.out);
+                    introduce(&mut self.queue_pair, client, &head, body, &buffers.shared, &mut buffers.out);
                     // A queue pair takes the driver long.
                     replied += TURN;
                     let has_pair = self.queue_pair.is_some();
-                    self.reads_by_card = has_pair.then(|| ReadsByCard::begin(client, &tools.shared));
+                    self.reads_by_card = has_pair.then(|| ReadsByCard::begin(client, &buffers.shared));
                     Ok(())
                 }
-                _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
+                _ => client.areas.change(&head, body, limits.reply_bytes, &mut buffers.out),
             };
             answered.map_err(CloseReason::Frame)?;
             at += HEAD_BYTES + len;
             self.partial_since = None;
-            let replies = tools.out.len();
+            let replies = buffers.out.len();
             if replies >= FLUSH {
                 replied += replies;
-                if !self.flush(tools)? {
+                if !self.flush(buffers)? {
                     break;
                 }
             }
@@ -152,40 +153,40 @@ impl Peer {
         client: &Client,
         at: &mut usize,
         have: usize,
-        tools: &mut PeerBuffers,
+        buffers: &mut PeerBuffers,
     ) -> Option<Progressed> {
         let arriving = self.arriving.as_mut()?;
         let more = arriving.missing().min(have - *at);
         if !arriving.has_memory_for(more) {
             return Some(Progressed::Starved);
         }
-        arriving.bytes.extend_from_slice(&tools.input[*at..*at + more]);
+        arriving.bytes.extend_from_slice(&buffers.input[*at..*at + more]);
         *at += more;
         if arriving.missing() > 0 {
             return Some(Progressed::Active);
         }
         self.partial_since = None;
-        self.hand_over(client, tools).then_some(Progressed::Active)
+        self.hand_over(client, buffers).then_some(Progressed::Active)
     }
 
     /// Gives a call that has arrived to the service; `false` if it was damaged and is answered.
-    fn hand_over(&mut self, client: &Client, tools: &mut PeerBuffers) -> bool {
+    fn hand_over(&mut self, client: &Client, buffers: &mut PeerBuffers) -> bool {
         let Some(Arriving { tag, checksum: sum, bytes, charge, .. }) = self.arriving.take() else {
             return false;
         };
         if checksum(&bytes) != sum {
-            tools.out.push(ReplyHead { bytes: 0, tag, status: DAMAGED, word: 0 }, &[]);
+            buffers.out.push(ReplyHead { bytes: 0, tag, status: DAMAGED, word: 0 }, &[]);
             return false;
         }
         self.asked = Some(tag);
-        tools.shared.desk.post(ToDesk::Request { client: client.id(), bytes, charge });
+        buffers.shared.service_side.post(ToService::Request { client: client.id(), bytes, charge });
         true
     }
 }
 
 /// Notes that a client is not idle.
-fn note_active(client: &Client, tools: &PeerBuffers) {
-    let seconds = tools.shared.seconds(tools.now);
+fn note_active(client: &Client, buffers: &PeerBuffers) {
+    let seconds = buffers.shared.seconds(buffers.now);
     if client.active.load(Ordering::Relaxed) != seconds {
         client.active.store(seconds, Ordering::Relaxed);
     }

@@ -110,7 +110,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 }
             }
             None if self.is_all(&asked)? => {
-                self.doubt.absent = true;
+                self.unconfirmed.absent = true;
                 probe.stage = Stage::Done;
                 return Ok(());
             }

@@ -43,7 +43,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     ) {
         for (at, (key, outcome)) in keys.iter().zip(outcomes).enumerate() {
             *outcome = Outcome::begun(Plan::TwoStage);
-            self.doubt = Unconfirmed::default();
+            self.unconfirmed = Unconfirmed::default();
             let mut is_failed = false;
             let looked = self.look_up_rest(from_ref(key), from_mut(outcome), |_| is_failed = true);
             if is_failed || looked.is_err() {
@@ -89,8 +89,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
         self.source.end_trip()?;
         self.take_tables()?;
         self.value_bytes = 0;
-        if self.doubt.torn {
-            self.doubt.torn = false;
+        if self.unconfirmed.torn {
+            self.unconfirmed.torn = false;
             self.check_reuse()?;
             *torn += 1;
             if *torn >= MAX_ATTEMPTS {
@@ -127,7 +127,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     /// That a key is absent may be believed of segments whose memory had no other use yet.
     #[inline(always)]
     fn check_absence(&mut self) -> Result<(), ReadError> {
-        match std::mem::take(&mut self.doubt).absent {
+        match std::mem::take(&mut self.unconfirmed).absent {
             true => self.check_reuse(),
             false => Ok(()),
         }

@@ -20,7 +20,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         // The page's trip comes before the one every lookup is charged with.
         outcome.cost.round_trips += 1;
         let ask = |bytes| self.source.ask(models.address(number), bytes);
-        self.lists.coming.ask(number, &mut outcome.cost, ask);
+        self.lists.pending_pages.ask(number, &mut outcome.cost, ask);
         Probe { stage: Stage::Page(number), ..Probe::DONE }
     }
 
@@ -35,8 +35,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     ) -> Result<(), ReadError> {
         let unexpected = || Corrupt::new("directory page", 0, "none is expected");
         let models = self.view().models().paged().ok_or_else(unexpected)?;
-        let Lists { coming, copy, .. } = &mut *self.lists;
-        let page = coming.page(number, |asked| {
+        let Lists { pending_pages, copy, .. } = &mut *self.lists;
+        let page = pending_pages.page(number, |asked| {
             self.source.words(asked)?.copy_to(copy);
             let bytes = copy.as_bytes();
             models.keep(number, &bytes[..K::PAGE_BYTES.min(bytes.len())]).map_err(ReadError::from)

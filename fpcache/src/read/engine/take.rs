@@ -56,7 +56,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         }
         probe.stage = Stage::Done;
         match hits.count {
-            0 => self.doubt.absent = true,
+            0 => self.unconfirmed.absent = true,
             count => self.ask_several(count, probe, outcome)?,
         }
         Ok(())
@@ -109,10 +109,10 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 self.learn(slot, key, probe, outcome);
             }
             SlotAnswer::Other => {
-                self.doubt.absent = true;
+                self.unconfirmed.absent = true;
                 outcome.cost.false_candidates += 1;
             }
-            SlotAnswer::Nothing => self.doubt.absent = true,
+            SlotAnswer::Nothing => self.unconfirmed.absent = true,
             SlotAnswer::Torn => self.fall_back(probe, outcome),
         }
         Ok(())
@@ -145,7 +145,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         match is_torn {
             _ if is_found => {}
             true => self.fall_back(probe, outcome),
-            false => self.doubt.absent = true,
+            false => self.unconfirmed.absent = true,
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         }
         probe.stage = Stage::Done;
         match hits.count {
-            0 => self.doubt.absent = true,
+            0 => self.unconfirmed.absent = true,
             1 => match self.check(&asked, hits.word as usize * 8, key, probe)? {
                 SlotAnswer::Found(found) => {
                     let slot = hits.word as usize * 8 / self.geometry().slot_bytes;
@@ -266,7 +266,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         }
         match is_torn {
             true => self.fall_back(probe, outcome),
-            false => self.doubt.absent = true,
+            false => self.unconfirmed.absent = true,
         }
         Ok(())
     }

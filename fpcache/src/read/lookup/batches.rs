@@ -31,7 +31,7 @@ pub struct Lookup<'a, K: KeySpace> {
     /// there may be.
     torn: u32,
     most_torn: u32,
-    doubt: Unconfirmed,
+    unconfirmed: Unconfirmed,
     /// Whether some key lies in a segment that was replaced.
     is_stale: bool,
     /// The step after a check of the reuse sequence.
@@ -73,7 +73,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
     ) -> Self {
         scratch.group.begin(keys.into_iter());
         scratch.lists.clear();
-        let (wanted, doubt) = (Wanted::Value, Unconfirmed::default());
+        let (wanted, unconfirmed) = (Wanted::Value, Unconfirmed::default());
         Self {
             table,
             wanted,
@@ -81,7 +81,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
             rounds: 0,
             torn: 0,
             most_torn: MAX_ATTEMPTS,
-            doubt,
+            unconfirmed,
             is_stale: false,
             after_check: None,
             round_trip: None,
@@ -128,7 +128,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
 
     /// Has the reuse sequence looked at before going on.
     fn check_first(&mut self, then: Then) -> Step {
-        self.doubt = Unconfirmed::default();
+        self.unconfirmed = Unconfirmed::default();
         self.after_check = Some(then);
         Step::Check(self.table.view().holds_until())
     }
@@ -177,7 +177,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             handle,
             lists,
             records: &mut answers.records,
-            doubt: self.doubt,
+            unconfirmed: self.unconfirmed,
             value_bytes: 0,
         };
         let all = keys.iter().zip(probes.iter_mut()).zip(&mut answers.outcomes[*first..]);
@@ -192,8 +192,8 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             }
         };
         let is_idle = engine.source.next.is_empty();
-        self.doubt = engine.doubt;
-        *doubts_absence = self.doubt.absent;
+        self.unconfirmed = engine.unconfirmed;
+        *doubts_absence = self.unconfirmed.absent;
         match taken {
             Ok(()) => {}
             // Damaged, or no page of this directory any more.
@@ -201,9 +201,9 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             Err(error) => return Err(error),
         }
         Ok(match is_idle {
-            true if self.doubt.absent => self.check_first(Then::End),
+            true if self.unconfirmed.absent => self.check_first(Then::End),
             true => return self.end(),
-            false if self.doubt.torn => {
+            false if self.unconfirmed.torn => {
                 self.torn += 1;
                 self.check_first(Then::Post)
             }

@@ -56,7 +56,7 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
             handle,
             lists,
             records: record,
-            doubt: Unconfirmed::default(),
+            unconfirmed: Unconfirmed::default(),
             value_bytes: 0,
         };
         let mut probe = engine.begin(key, &mut outcome);
@@ -127,7 +127,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     handle: &mut *handle,
                     lists: &mut *lists,
                     records: &mut *records,
-                    doubt: Unconfirmed::default(),
+                    unconfirmed: Unconfirmed::default(),
                     value_bytes: 0,
                 };
                 let before = first - *begins;

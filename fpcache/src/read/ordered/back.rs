@@ -10,8 +10,8 @@ use std::ops::Bound;
 use fpcache_fabric::Batch;
 
 use crate::key_space::KeySpace;
-use crate::read::place::{LocatedSegment, SegmentSearch};
 use crate::read::scan::{Collected, Cover, DirectedScan, ScanPosition, ScanScratch, margin};
+use crate::read::segment_search::{LocatedSegment, SegmentSearch};
 use crate::read::{Cost, Operation, ReadError, Step};
 use crate::table_view::TableView;
 

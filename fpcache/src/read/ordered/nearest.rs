@@ -12,7 +12,7 @@ use crate::key_space::KeySpace;
 use crate::matching::{Kernels, Matcher, WithKernels};
 use crate::read::external::clear;
 use crate::read::lookup::TOGETHER;
-use crate::read::place::PendingPages;
+use crate::read::segment_search::PendingPages;
 use crate::read::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
 

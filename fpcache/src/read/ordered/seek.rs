@@ -33,7 +33,7 @@ use super::Side;
 use crate::key_space::KeySpace;
 use crate::layout::ValueExtent;
 use crate::read::Cost;
-use crate::read::place::{LocatedSegment, PendingPages, RecentPages};
+use crate::read::segment_search::{LocatedSegment, PendingPages, RecentPages};
 use crate::table_view::TableView;
 
 /// Slots of one segment: `first..end`.

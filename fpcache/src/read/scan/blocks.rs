@@ -16,7 +16,7 @@ use super::stretch::{Cover, CoveredSlots, Cut, Stretch};
 use crate::group_tables::{GroupTables, KnownBlocks};
 use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
-use crate::read::place::LocatedSegment;
+use crate::read::segment_search::LocatedSegment;
 
 /// By how much the place of a key in its block may be farther on than where it would be if keys lay
 /// evenly: a share of the block's slots, and slots.

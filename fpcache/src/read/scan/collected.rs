@@ -7,7 +7,7 @@ use super::scratch::{Progress, ScanScratch, ScannedRecord, ScannedValue};
 use super::stretch::{Cover, Stretch};
 use super::values::ValuesRequest;
 use crate::key_space::KeySpace;
-use crate::read::place::{LocatedSegment, PendingPages, RecentPages};
+use crate::read::segment_search::{LocatedSegment, PendingPages, RecentPages};
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{ReadError, Step};
 use crate::sabotage::Sabotage;
@@ -23,7 +23,7 @@ pub(in crate::read) struct Collected<'a, K: KeySpace> {
     pub(in crate::read) scratch: &'a mut ScanScratch<K>,
     pub(in crate::read) progress: Progress,
     pub(in crate::read) pages: RecentPages<K>,
-    coming: PendingPages<K>,
+    pending_pages: PendingPages<K>,
     limit: usize,
     /// Whether keys descend.
     is_down: bool,
@@ -108,10 +108,10 @@ pub(in crate::read) trait DirectedScan<'a, K: KeySpace + 'a> {
         let goes_on = self.goes_on();
         let all = self.collected();
         if goes_on {
-            all.pages.take(all.view, (&all.scratch.batch, &mut all.coming))?;
+            all.pages.take(all.view, (&all.scratch.batch, &mut all.pending_pages))?;
         }
         // A page that was asked for in advance, and is not needed, may be what it likes.
-        all.coming.clear();
+        all.pending_pages.clear();
         if all.progress.whole < all.scratch.records.len() {
             match all.scratch.ask_for_values(all.view, &mut all.progress) {
                 ValuesRequest::Posted => return Ok(Step::Post),
@@ -144,7 +144,7 @@ impl<'a, K: KeySpace> Collected<'a, K> {
             scratch,
             progress: Progress::default(),
             pages: RecentPages::default(),
-            coming: PendingPages::default(),
+            pending_pages: PendingPages::default(),
             limit,
             is_down,
             wants_values: true,
@@ -175,7 +175,7 @@ impl<'a, K: KeySpace> Collected<'a, K> {
 
     /// Asks for a page of the directory.
     pub(in crate::read) fn ask_for_page(&mut self, number: u32) {
-        let doorbell = (&mut self.scratch.batch, &mut self.coming);
+        let doorbell = (&mut self.scratch.batch, &mut self.pending_pages);
         self.pages.ask(number, self.view, doorbell, &mut self.progress.cost);
     }
 

@@ -3,7 +3,7 @@
 use fpcache_fabric::Landing;
 
 use crate::key_space::KeySpace;
-use crate::read::place::LocatedSegment;
+use crate::read::segment_search::LocatedSegment;
 
 /// The keys that a stretch has all of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

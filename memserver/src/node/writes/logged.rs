@@ -9,12 +9,12 @@ use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
 use super::{Unable, WriteStep};
+use crate::awaiting_sync::{Lsns, PendingOperation, PendingOutcome};
 use crate::dedup::DedupSession;
 use crate::durability::{AppendError, Lsn};
 use crate::node::parked::{ValueToLog, WaitFor, WriteInProgress, cost};
 use crate::node::serving::internal;
 use crate::node::{MemoryNode, NodeState};
-use crate::pending::{Lsns, PendingOperation, PendingOutcome};
 use crate::table::segments::decide::SlotMutation;
 use crate::wal::WalError;
 use crate::wal::entry::WalEntry;

@@ -7,12 +7,12 @@ use fpcache::message::{ErrorCode, Refusal, WriteReply, encode_reply};
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use super::WriteStep;
+use crate::awaiting_sync::{PendingOperation, PendingOutcome};
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::node::MemoryNode;
 use crate::node::parked::{WriteInProgress, cost};
 use crate::node::serving::internal;
-use crate::pending::{PendingOperation, PendingOutcome};
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Replies to an operation that changes nothing, after those before it.

@@ -7,11 +7,11 @@ use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{ErrorCode, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply};
 use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service, SharedMemory, Work};
 
+use crate::awaiting_sync::PendingOperation;
 use crate::durability::SyncPolicy;
 use crate::durability::memory_disk::MemoryDisk;
 use crate::node::MemoryNode;
 use crate::node::parked::{QUANTUM, SHORT_REQUEST, cost};
-use crate::pending::PendingOperation;
 use crate::store::{Background, Memories, Startup, recovery_area_bytes, restore};
 
 /// A memory node with a thousand records, whose writes wait for a disk that gets on in

@@ -8,8 +8,8 @@
 //! | [`writing`] | new segments, written into free memory |
 //! | [`retraining`] | when a table retrains its encoders |
 
+mod boundaries;
 pub(crate) mod gather;
-mod parting;
 pub(crate) mod planned;
 pub(crate) mod retraining;
 pub(crate) mod writing;
@@ -24,12 +24,12 @@ use fpcache_fabric::NodeMemory;
 use super::error::TableError;
 use super::room::Room;
 use super::segments::Segments;
-use crate::image::SegmentImage;
 use crate::rebuild::plan::{Gathered, RebuildOptions, neighbours, plan};
+use crate::segment_image::SegmentImage;
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
+use boundaries::Parting;
 use gather::{GatheredRecord, Gathering, INCOMING, ReplacedRun};
-use parting::Parting;
 use planned::{FillGoal, PlannedSegment};
 use retraining::Retraining;
 use writing::{SegmentWriter, WrittenSegment};

@@ -11,7 +11,7 @@ use super::super::room::Room;
 use super::super::segments::Segments;
 use super::gather::{Gathering, INCOMING};
 use super::planned::PlannedSegment;
-use crate::image::SegmentImage;
+use crate::segment_image::SegmentImage;
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 

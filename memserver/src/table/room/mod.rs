@@ -8,8 +8,8 @@
 //! | [`emptying`], [`evacuation`] | the range that is being emptied; which to empty next |
 //! | [`immovable`] | what could not be moved out of such a range |
 
-pub(crate) mod aside;
 mod checkpoint;
+pub(crate) mod directory_reserve;
 mod emptying;
 mod evacuation;
 pub(crate) mod fullness;

@@ -7,7 +7,7 @@ use fpcache_fabric::NodeMemory;
 use fpcache_index::Directory;
 
 use super::super::segments::Segments;
-use super::aside::{DirectoryReserve, SeparatorBytes};
+use super::directory_reserve::{DirectoryReserve, SeparatorBytes};
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 

@@ -9,8 +9,8 @@ use crate::key_space::KeySpace;
 use crate::read::Cost;
 use crate::read::external::{Extents, GROUP_BYTES};
 use crate::read::ordered::Side;
-use crate::read::place::{LocatedSegment, SegmentSearch};
 use crate::read::scan::ROUND_BYTES;
+use crate::read::segment_search::{LocatedSegment, SegmentSearch};
 
 /// Slots that are read beyond a window at first. Most keys' neighbours have a window that does not
 /// reach further.

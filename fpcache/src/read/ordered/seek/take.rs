@@ -11,7 +11,7 @@ use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored};
 use crate::read::ReadError;
 use crate::read::external::Extents;
 use crate::read::ordered::Side;
-use crate::read::place::PendingPages;
+use crate::read::segment_search::PendingPages;
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;

@@ -23,14 +23,14 @@ use tokio::time::timeout_at;
 use super::config::AsyncConfig;
 use super::counters::Counts;
 use super::group::{Group, Keys, Kind, QueuedRead, Replier, ReplyTo};
+use super::look_turns::{LookTurn, LookTurns};
+use super::route::{IN_PLACE, ReadRoute};
 use super::threads::Threads;
-use super::turns::{LookTurn, LookTurns};
 use super::unanswered::runtime_has_ended;
-use super::way::{IN_PLACE, ReadRoute};
 use crate::client::Record;
 use crate::core::{Section, SectionRead};
-use crate::direct::with_direct;
 use crate::error::ClientError;
+use crate::one_node::with_direct;
 use crate::pool::{Pool, Ranges};
 use crate::span::Span;
 

@@ -9,9 +9,9 @@ use fpcache::message::{WriteOperation, WriteReply};
 
 use super::Pool;
 use crate::core::no_reply;
-use crate::direct::with_direct;
 use crate::error::ClientError;
-use crate::lanes::{OpenLane, WriteLane};
+use crate::one_node::with_direct;
+use crate::write_lanes::{OpenLane, WriteLane};
 
 /// A lane that leads to any of the memory nodes: to each over a connection that is made when it is
 /// first needed. Writes of one key go to one memory node, so that their order is that lane's.

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use fpcache_client::{KeyKind, TableInfo, TableName, Tables};
 
-use crate::place::TableArguments;
+use crate::table_arguments::TableArguments;
 
 /// A memory node with the table, or at which it is to be created.
 pub(crate) struct TableNode {

@@ -75,10 +75,10 @@ impl Holds for Borrowed<'_> {
 macro_rules! with_direct {
     ($direct:expr, $what:pat => $body:expr) => {
         match $direct {
-            $crate::direct::ByKind::Mapped($what) => $body,
-            $crate::direct::ByKind::Remote($what) => $body,
+            $crate::one_node::ByKind::Mapped($what) => $body,
+            $crate::one_node::ByKind::Remote($what) => $body,
             #[cfg(feature = "sim")]
-            $crate::direct::ByKind::Simulated($what) => $body,
+            $crate::one_node::ByKind::Simulated($what) => $body,
         }
     };
 }

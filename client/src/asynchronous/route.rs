@@ -16,9 +16,9 @@ use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
 use super::worker::Workers;
 use crate::core::Core;
-use crate::direct::SharedCore;
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
+use crate::one_node::SharedCore;
 
 /// Keys that a task looks up in place before others have their turn.
 pub(super) const IN_PLACE: usize = 256;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::socket::{Origin, Party};
-use crate::crowding::{GRACE, MAX_GREETING, first_of_most};
+use crate::eviction_choice::{GRACE, MAX_GREETING, first_of_most};
 
 /// Further sockets of known clients, among these, that stay whatever others come.
 const MAX_KNOWN: usize = MAX_GREETING / 2;

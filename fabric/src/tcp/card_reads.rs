@@ -80,7 +80,7 @@ impl CardReader {
         let deadline = Deadline::after(session.patience.min(patience));
         let card = self.shared.card()?;
         let socket = Box::new(session.card_socket(patience)?);
-        let reader = Reader::connect(&card, socket, session.watched, &self.shared.tallies, deadline)?;
+        let reader = Reader::connect(&card, socket, session.watched, &self.shared.card_counters, deadline)?;
         self.reader = Some(Box::new(reader));
         Ok(())
     }
@@ -95,7 +95,7 @@ impl CardReader {
     ) -> ByCard {
         let changes = batch.tally().changes() > 0;
         if !changes && self.reader.is_none() && self.back_off.rests(Instant::now()) {
-            self.shared.tallies.went_by_socket();
+            self.shared.card_counters.went_by_socket();
             return ByCard::BySocket;
         }
         if self.reader.is_none() {
@@ -120,7 +120,7 @@ impl CardReader {
                 ByCard::Ended(fault.map_or(Ok(()), |(_, error)| Err(error)))
             }
             Err(CardFailure::NotRegistered) => {
-                self.shared.tallies.went_by_socket();
+                self.shared.card_counters.went_by_socket();
                 ByCard::BySocket
             }
             Err(CardFailure::Broken(error)) => self.refuse(error, changes, took),
@@ -155,7 +155,7 @@ impl CardReader {
             FabricError::Disconnected { .. } => ByCard::Gone,
             error if changes => ByCard::Ended(Err(error)),
             _ => {
-                self.shared.tallies.went_by_socket();
+                self.shared.card_counters.went_by_socket();
                 ByCard::BySocket
             }
         }
@@ -165,7 +165,7 @@ impl CardReader {
     #[cold]
     fn leave(&mut self, took: Duration) {
         if self.reader.take().is_some() {
-            self.shared.tallies.broke();
+            self.shared.card_counters.broke();
         }
         self.back_off.broke(Instant::now(), took);
     }

@@ -5,8 +5,8 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::ClientId;
 
+use crate::damaged_records::LeftOut;
 use crate::durability::Lsn;
-use crate::left_out::LeftOut;
 use crate::loader::Loader;
 
 /// Which load it is: a connection may be that of several handles and threads, each with loads of

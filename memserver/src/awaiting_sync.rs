@@ -15,8 +15,8 @@ use fpcache_fabric::ClientId;
 
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
+use crate::request_memory::{Transit, TransitGuard};
 use crate::table::segments::decide::{MutationKind, SlotMutation};
-use crate::transit::{Transit, TransitGuard};
 
 /// What becomes of an operation.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::under_way::{RoomSearch, SearchStage};
+use super::task_state::{RoomSearch, SearchStage};
 use crate::superblock_writer::SuperblockWriter;
 
 /// Share of the available memory that is replaced before it is freed.

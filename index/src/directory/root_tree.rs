@@ -1,8 +1,8 @@
 //! The tree above the groups of a directory.
 
-use super::entries;
 use super::group::LeafGroup;
 use super::key::{DirectoryKey, LeafOf};
+use super::leaf_nodes;
 use super::node::{TreeNode, change, chunks, counted_bytes, settle};
 use super::separators::PAGE;
 use std::alloc::Layout;
@@ -105,7 +105,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     where
         T: Clone,
     {
-        Self::from_leaves(entries::cut_new::<K, T>(entries))
+        Self::from_leaves(leaf_nodes::cut_new::<K, T>(entries))
     }
 
     pub(super) fn from_leaves(leaves: Vec<LeafOf<K, T>>) -> Self

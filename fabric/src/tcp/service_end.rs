@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::areas::Areas;
-use super::charge::Charge;
 use super::counters::HangUp;
 use super::frame::Limits;
 use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
 use super::node::{
-    Admission, Client, ClientCredentials, CloseReason, PeerKey, ServingState, ToDesk, ToThread,
+    Admission, Client, ClientCredentials, CloseReason, PeerKey, ServingState, ToService, ToThread,
 };
 use super::options::LIMITS;
+use super::request_memory::Charge;
 use super::socket::Origin;
 use super::token::Rights;
 use crate::error::FabricError;
@@ -51,7 +51,7 @@ struct RoomRequest {
 #[derive(Debug)]
 pub(crate) struct ServiceSide {
     shared: Arc<ServingState>,
-    seats: HashMap<ClientId, ServedClient>,
+    served: HashMap<ClientId, ServedClient>,
     next_client: u64,
     /// Long requests for which the service has no room, in the order in which they came.
     waiting: VecDeque<RoomRequest>,
@@ -59,24 +59,24 @@ pub(crate) struct ServiceSide {
 
 impl ServiceSide {
     pub(super) fn new(shared: Arc<ServingState>) -> Self {
-        Self { shared, seats: HashMap::new(), next_client: FIRST_CLIENT, waiting: VecDeque::new() }
+        Self { shared, served: HashMap::new(), next_client: FIRST_CLIENT, waiting: VecDeque::new() }
     }
 
     /// Handles what has come: of each client at most one request. Whether there was something.
     pub(crate) fn sweep<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) -> bool {
         let mut found = self.take_waiting(service, queue);
-        for _ in 0..self.shared.desk.len() {
-            let Some(message) = self.shared.desk.take() else { break };
+        for _ in 0..self.shared.service_side.len() {
+            let Some(message) = self.shared.service_side.take() else { break };
             found = true;
             match message {
-                ToDesk::Hello { peer, name, entry, origin, admission } => {
+                ToService::Hello { peer, name, entry, origin, admission } => {
                     self.let_in(peer, &name, (entry, origin), admission, service);
                 }
-                ToDesk::Request { client, bytes, charge } => {
+                ToService::Request { client, bytes, charge } => {
                     let mut ticket = None;
                     // One that was hung up on meanwhile waits for nothing.
                     let waits = bytes.len() > SHORT_BODY
-                        && self.seats.contains_key(&client)
+                        && self.served.contains_key(&client)
                         && !queue.admits(&mut ticket, client, bytes.len(), service);
                     if waits {
                         self.waiting.push_back(RoomRequest { client, bytes, ticket, _charge: charge });
@@ -84,9 +84,9 @@ impl ServiceSide {
                         self.handle(client, &bytes, service, queue);
                     }
                 }
-                ToDesk::Gone(client) => self.part(client, service, queue),
-                ToDesk::TokensChanged => self.part_those_without_right(service, queue),
-                ToDesk::Rejected(error) => {
+                ToService::Gone(client) => self.part(client, service, queue),
+                ToService::TokensChanged => self.part_those_without_right(service, queue),
+                ToService::Rejected(error) => {
                     self.shared.reported();
                     service.rejected(&error);
                 }
@@ -119,34 +119,34 @@ impl ServiceSide {
         queue: &mut RoomQueue,
     ) {
         // One that was hung up on meanwhile is none.
-        let Some(seat) = self.seats.get_mut(&client) else { return };
-        if seat.is_owed {
+        let Some(of_client) = self.served.get_mut(&client) else { return };
+        if of_client.is_owed {
             // Its socket is not read from before it has the answer: this cannot be, and the answers
             // could not be told apart.
             return self.part(client, service, queue);
         }
-        if !seat.may_ask {
-            self.shared.hung_up(&seat.client.origin, CloseReason::ReaderAsks);
+        if !of_client.may_ask {
+            self.shared.hung_up(&of_client.client.origin, CloseReason::ReaderAsks);
             return self.part(client, service, queue);
         }
         let mut reply = Vec::new();
         match service.handle(client, request, &mut reply) {
             Handled::Now => self.send(client, reply),
-            Handled::Later => seat.is_owed = true,
+            Handled::Later => of_client.is_owed = true,
         }
     }
 
     /// Sends the answer that is owed to a client, if it is one of these.
     pub(crate) fn settle(&mut self, client: ClientId, reply: &mut Vec<u8>) {
-        if let Some(seat) = self.seats.get_mut(&client)
-            && std::mem::take(&mut seat.is_owed)
+        if let Some(of_client) = self.served.get_mut(&client)
+            && std::mem::take(&mut of_client.is_owed)
         {
             self.send(client, std::mem::take(reply));
         }
     }
 
     fn send(&self, client: ClientId, mut bytes: Vec<u8>) {
-        let Some(ServedClient { peer, .. }) = self.seats.get(&client) else { return };
+        let Some(ServedClient { peer, .. }) = self.served.get(&client) else { return };
         let len = bytes.len();
         if len > LIMITS.call_reply as usize {
             bytes = Vec::new();
@@ -168,7 +168,7 @@ impl ServiceSide {
                 self.shared.enter(&client);
                 service.connected(id, name.as_bytes());
                 let may_ask = entry.rights == Rights::Write || service.may_only_read(id);
-                self.seats
+                self.served
                     .insert(id, ServedClient { client: Arc::clone(&client), peer, is_owed: false, may_ask });
                 self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client, admission });
             }
@@ -236,10 +236,10 @@ impl ServiceSide {
 
     /// Hangs up on clients whose tokens are none any more.
     fn part_those_without_right<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
-        let withdrawn = |(id, seat): (&ClientId, &ServedClient)| {
-            (!self.shared.admits(&seat.client.entry)).then_some((*id, seat.client.origin))
+        let withdrawn = |(id, of_client): (&ClientId, &ServedClient)| {
+            (!self.shared.admits(&of_client.client.entry)).then_some((*id, of_client.client.origin))
         };
-        let clients: Vec<(ClientId, Origin)> = self.seats.iter().filter_map(withdrawn).collect();
+        let clients: Vec<(ClientId, Origin)> = self.served.iter().filter_map(withdrawn).collect();
         for (client, origin) in clients {
             let error = FabricError::token_withdrawn(format!("the client at {origin}"));
             self.shared.report(HangUp::NoRight, error);
@@ -249,7 +249,7 @@ impl ServiceSide {
 
     /// Hangs up on a client, if it is one of these.
     pub(crate) fn part<S: Service>(&mut self, client: ClientId, service: &mut S, queue: &mut RoomQueue) {
-        let Some(seat) = self.seats.remove(&client) else { return };
+        let Some(of_client) = self.served.remove(&client) else { return };
         self.waiting.retain_mut(|waiting| {
             let stays = waiting.client != client;
             if !stays {
@@ -257,7 +257,7 @@ impl ServiceSide {
             }
             stays
         });
-        seat.client.is_open.store(false, Ordering::Release);
+        of_client.client.is_open.store(false, Ordering::Release);
         self.shared.leave(client);
         for thread in &self.shared.threads {
             thread.post(ToThread::Part(client));
@@ -267,23 +267,23 @@ impl ServiceSide {
 
     /// Hangs up on all.
     pub(crate) fn part_all<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
-        let all: Vec<ClientId> = self.seats.keys().copied().collect();
+        let all: Vec<ClientId> = self.served.keys().copied().collect();
         all.into_iter().for_each(|client| self.part(client, service, queue));
     }
 
     /// Says that the service's thread is about to sleep; `false` if there is something to do.
     pub(crate) fn begin_sleep(&self) -> bool {
-        self.shared.desk.begin_sleep()
+        self.shared.service_side.begin_sleep()
     }
 
     /// It is awake, and by these threads if so told.
     pub(crate) fn end_sleep(&self, was_woken: bool) {
-        self.shared.desk.end_sleep(was_woken);
+        self.shared.service_side.end_sleep(was_woken);
     }
 }
 
 impl AsFd for ServiceSide {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.desk.as_fd()
+        self.shared.service_side.as_fd()
     }
 }

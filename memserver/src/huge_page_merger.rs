@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use fpcache_fabric::{Pages, SharedMemory};
 
 use crate::budget::Grant;
-use crate::nice::stand_back;
+use crate::priority::stand_back;
 
 /// How often the regions are looked at when there is nothing to merge.
 const IDLE: Duration = Duration::from_millis(500);

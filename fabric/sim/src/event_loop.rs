@@ -2,7 +2,7 @@
 //! process can go on.
 
 use crate::event::{Event, Scheduled};
-use crate::slot::{Outcome, Status, Stop};
+use crate::process_state::{Outcome, Status, Stop};
 use crate::state::State;
 use crate::trace::TraceKind;
 
