@@ -202,3 +202,7 @@ impl Service for Catalogue {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "drop_tests.rs"]
+mod drop_tests;

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpcache::key_space::{KeyKind, U64Keys};
-use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, TableParameters};
+use fpcache::key_space::KeyKind;
 use fpcache::map::RangeMap;
 use fpcache::message::tables::MOST_LISTED;
 use fpcache::message::{NodeStats, RangeRequest, TablesPage};
@@ -15,18 +14,17 @@ use crate::budget::Grant;
 use crate::catalogue::CatalogueConfig;
 use crate::catalogue::closed::ClosedTable;
 use crate::catalogue::error::TableOpenError;
-use crate::catalogue::hosted::{Hosted, HostedTable, LeftRegion};
-use crate::recovery::{Origin, Recovery};
+use crate::catalogue::hosted::{Hosted, HostedTable};
 
 /// What a table of a test says about its work, and how often it was asked.
 #[derive(Debug)]
-struct Script {
+pub(super) struct Script {
     asked: AtomicU32,
     says: Mutex<Work>,
     has_no_room: AtomicBool,
-    panics_at_end: AtomicBool,
+    pub(super) panics_at_end: AtomicBool,
     /// Clients of which it was told that they had left.
-    left: Mutex<Vec<ClientId>>,
+    pub(super) left: Mutex<Vec<ClientId>>,
     /// How often it was asked what it holds.
     counted: AtomicU32,
 }
@@ -101,12 +99,12 @@ impl Hosted for Scripted {
     }
 }
 
-fn name(i: usize) -> TableName {
+pub(super) fn name(i: usize) -> TableName {
     format!("t{i}").parse().expect("a name")
 }
 
 /// A catalogue of tables that say this, each asked once.
-fn catalogue(says: &[Work]) -> (Catalogue, Vec<Arc<Script>>) {
+pub(super) fn catalogue(says: &[Work]) -> (Catalogue, Vec<Arc<Script>>) {
     let config = CatalogueConfig::of(1 << 20);
     let mut catalogue = Catalogue::open(&config).expect("memory");
     let scripts: Vec<_> = says.iter().map(|says| Script::new(*says)).collect();
@@ -170,7 +168,7 @@ fn tables_that_have_nothing_to_do_are_not_asked() {
 }
 
 /// A request about tables, as a client sends it.
-fn ask(catalogue: &mut Catalogue, client: u64, request: &TablesRequest) -> (Handled, Vec<u8>) {
+pub(super) fn ask(catalogue: &mut Catalogue, client: u64, request: &TablesRequest) -> (Handled, Vec<u8>) {
     let (mut bytes, mut reply) = (Vec::new(), Vec::new());
     request.encode(&mut bytes);
     let handled = catalogue.handle(ClientId(client), &bytes, &mut reply);
@@ -274,103 +272,6 @@ fn a_page_of_the_list_asks_as_many_tables_as_it_names() {
     }
     let all: BTreeSet<TableName> = (0..1200).chain(2000..2600).map(name).collect();
     assert!(listed.into_iter().eq(all));
-}
-
-/// Has a client drop a table, and says what it is told in the end.
-fn drop_for(catalogue: &mut Catalogue, client: u64, name: TableName) -> Result<(), Refusal> {
-    let (handled, mut reply) = ask(catalogue, client, &TablesRequest::Drop { name });
-    while handled == Handled::Later && catalogue.next_reply(&mut reply).is_none() {
-        catalogue.work();
-    }
-    fpcache::message::decode_reply(&reply).map(drop)
-}
-
-/// The region was lost with the thread that was not started: the drop was repeated and
-/// acknowledged, and who mapped the region read on.
-#[test]
-fn the_readers_of_a_dropped_table_are_told_whatever_becomes_of_the_thread() {
-    for (lacks_threads, panics) in [(true, false), (false, true)] {
-        let (mut catalogue, scripts) = catalogue(&[Work::Nothing]);
-        let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
-        let is_told = || region.load_relaxed(REUSE_OFFSET) == Ok(DROPPED);
-        catalogue.connected(ClientId(1), b"t0");
-        catalogue.connected(ClientId(2), b"");
-        catalogue.jobs.lacks_threads = lacks_threads;
-        scripts[0].panics_at_end.store(panics, Ordering::Relaxed);
-        let refusal = drop_for(&mut catalogue, 2, name(0)).expect_err("the thread fails");
-        assert_eq!(refusal.code, ErrorCode::Internal);
-        assert_eq!(catalogue.next_farewell(), Some(ClientId(1)));
-        assert_eq!(catalogue.export(b"t0").is_some(), !is_told(), "it is served, or its readers know");
-        let left = scripts[0].left.lock().expect("no panic while it was held");
-        assert!(is_told() || *left == [ClientId(1)], "it waits for nothing of a client that has gone");
-        drop(left);
-        catalogue.jobs.lacks_threads = false;
-        drop_for(&mut catalogue, 2, name(0)).expect("it is there");
-        assert!(is_told() && catalogue.export(b"t0").is_none());
-    }
-}
-
-/// A drop was refused by a panic, and the table's memory made zeros, which the next start met.
-#[test]
-fn a_durable_table_whose_drop_panicked_is_on_the_disk_as_it_was() {
-    let (mut catalogue, scripts) = catalogue(&[Work::Nothing]);
-    let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
-    let table = catalogue.tables[0].as_mut().expect("it is there");
-    table.recovery = Some(Recovery { origin: Origin::Nothing, keys: 0, took: Duration::ZERO });
-    scripts[0].panics_at_end.store(true, Ordering::Relaxed);
-    drop_for(&mut catalogue, 1, name(0)).expect_err("the thread fails");
-    assert_eq!(region.load_relaxed(REUSE_OFFSET), Ok(0));
-}
-
-/// So it went for one whose drop had failed before.
-#[test]
-fn the_region_of_a_closed_table_outlasts_a_drop_without_a_thread() {
-    let (mut catalogue, _) = catalogue(&[Work::Nothing]);
-    let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
-    let (dropping, _) = catalogue.detach(&name(0)).expect("it is there");
-    let (why, left) = (TableOpenError::Descriptors { needed: 8, left: 0 }, LeftRegion::of(dropping.table));
-    catalogue.closed.insert(name(0), ClosedTable { kind: KeyKind::U64, why, left: Some(left) });
-    catalogue.jobs.lacks_threads = true;
-    drop_for(&mut catalogue, 1, name(0)).expect_err("no thread is started");
-    catalogue.jobs.lacks_threads = false;
-    drop_for(&mut catalogue, 1, name(0)).expect("it is there");
-    assert_eq!(region.load_relaxed(REUSE_OFFSET), Ok(DROPPED));
-}
-
-/// The budget came free before the memory did, seconds for a large table: others filled both.
-#[test]
-fn a_dropped_table_has_its_budget_as_long_as_its_memory() {
-    let (mut catalogue, _) = catalogue(&[]);
-    catalogue.create(name(0), KeyKind::U64, None).expect("room");
-    let node = catalogue.node::<U64Keys>(&name(0)).expect("a table");
-    let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
-    node.load(parameters, (0..5_000u32).map(u64::from), |_, _| {}).expect("room");
-    let granted = catalogue.budget().granted();
-    let (dropping, _) = catalogue.detach(&name(0)).expect("it is there");
-    let left = LeftRegion::of(dropping.table);
-    assert_eq!(catalogue.budget().granted(), granted);
-    left.give_up().expect("it may be written");
-    assert_eq!(catalogue.budget().granted(), granted);
-    drop(left);
-    assert_eq!(catalogue.budget().granted(), 0);
-}
-
-#[test]
-fn a_closed_table_is_dropped_on_a_thread_and_has_its_name_until_then() {
-    let (mut catalogue, _) = catalogue(&[Work::Nothing]);
-    let why = TableOpenError::Descriptors { needed: 8, left: 0 };
-    catalogue.closed.insert(name(7), ClosedTable { kind: KeyKind::U64, why, left: None });
-    catalogue.connected(ClientId(1), b"");
-    let (handled, _) = ask(&mut catalogue, 1, &TablesRequest::Drop { name: name(7) });
-    assert_eq!((handled, catalogue.closed.len()), (Handled::Later, 1));
-    let mut reply = Vec::new();
-    while catalogue.next_reply(&mut reply).is_none() {
-        catalogue.work();
-    }
-    assert_eq!((fpcache::message::decode_reply(&reply), catalogue.closed.len()), (Ok(&[][..]), 0));
-    let (handled, reply) = ask(&mut catalogue, 1, &TablesRequest::Drop { name: name(7) });
-    let refusal = fpcache::message::decode_reply(&reply).expect_err("it is gone");
-    assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::NoSuchTable));
 }
 
 #[test]
