@@ -112,6 +112,8 @@ impl<K: BuildKeys> Table<K> {
             }
             slots.read_slot(slot, &mut one)?;
             match slots.whole_record::<K>(slot, &one) {
+                // The slot was freed since, and has a later record of a key that was passed.
+                Ok(Some(record)) if record.key.borrow() < taking.next.borrow() => {}
                 Ok(Some(record)) if out.len() >= most => {
                     taking.next = record.key.borrow().to_owned();
                     taking.rest.push(slot);

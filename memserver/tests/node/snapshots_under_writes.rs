@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::keys::{LongValues, TestKeys};
+use crate::common::keys::{Integers, LongValues, TestKeys};
 use crate::common::requests::{Writer, batch, post, value};
 use crate::common::world::{Mortal, Node, REGION, RING, World, load, startup};
 use crate::memory_disk::MemoryDisk;
@@ -228,6 +228,46 @@ fn lives_too_short_for_a_snapshot_come_to_one_together() {
         }
     }
     assert_eq!(taken_in, [6]);
+}
+
+/// The slot of a deleted record was taken by one of a key that had been passed, which was then
+/// taken, too: no start could read that snapshot.
+#[test]
+fn the_keys_of_a_snapshot_ascend_whatever_takes_the_slots_of_deleted_records() {
+    const VALUE: u32 = 8 << 10;
+    const RING_BYTES: u64 = 1 << 20;
+    let memory = |bytes| Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
+    let value = |n: u64| vec![n as u8; VALUE as usize];
+    for seed in 0..6 {
+        let mut disk = MemoryDisk::new(seed);
+        let begin = |disk: &MemoryDisk, life| {
+            let memories = Memories::new(memory(16 << 20), memory(recovery_area_bytes(RING_BYTES) as usize));
+            let startup = Startup { ring_bytes: RING_BYTES, ..startup(SyncPolicy::Never, life) };
+            restore::<U64Keys, _, _>(memories, disk.clone(), &startup, Background::Inline, None)
+        };
+        let (mut node, _) = begin(&disk, 1).expect("a beginning");
+        let records = (0..300u32).map(|n| (u64::from(2 * n), value(n.into())));
+        node.load_records(Integers::parameters(VALUE), (), records).expect("room");
+        let (mut writer, mut random) = (Writer::<Integers>::new(5), Random(seed));
+        let before = snapshots(&disk);
+        node.begin_snapshot();
+        while snapshots(&disk) == before {
+            for _ in 0..random.below(20) {
+                let kind = [WriteKind::Put, WriteKind::Delete][random.below(2) as usize];
+                let key = random.below(600);
+                writer.one(&mut node, kind, key, RecordToken::default(), &value(key));
+            }
+            node.work();
+        }
+        let (reader, _) = SnapshotReader::newest(&mut disk, None).expect("a folder");
+        let (mut reader, mut last) = (reader.expect("a snapshot"), None);
+        while let Some(record) = reader.next_record(&disk).expect("whole") {
+            let key = record.get(4..).and_then(|rest| rest.first_chunk()).map(|key| u64::from_le_bytes(*key));
+            assert!(last < key, "seed {seed}: {key:?} after {last:?}");
+            last = key;
+        }
+        begin(&disk.crash(), 2).expect("the snapshot is read");
+    }
 }
 
 for_all_keys_and_long_values!(
