@@ -59,7 +59,10 @@ pub(super) fn files_despite<M: NodeMemory>(
 ) -> Result<Report, OpenError> {
     let freed = *records.start();
     let (_, found) = LogReader::look(disk, Some(ring.lineage), ReadLimit::Whole)?;
-    if !damaged_ends_with(disk, &found, records).map_err(RecoveryError::from)? {
+    // A last file that begins later was not this ring's, and what goes on after `freed` would come
+    // before it.
+    let reaches = found.files.last().is_some_and(|last| last.first <= freed + 1);
+    if !reaches || !damaged_ends_with(disk, &found, records).map_err(RecoveryError::from)? {
         return Err(damage.into());
     }
     if let RecoveryError::Damaged { file, offset, lsn, why } = &damage {
@@ -101,4 +104,49 @@ fn continues(report: &Report, freed: Lsn) -> Result<(), OpenError> {
         return Err(OpenError::Apart { ring: freed, first: report.first, last: report.last });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use fpcache_fabric::SharedMemory;
+
+    use super::super::drain::{Drain, LogOptions};
+    use super::super::memory_disk::MemoryDisk;
+    use super::super::staging::Staging;
+    use super::*;
+
+    /// A ring from which the records up to `freed` were given back, with those up to `last`.
+    fn ring(freed: Lsn, last: Lsn) -> Staging<SharedMemory> {
+        const BYTES: usize = 16 << 10;
+        let memory = Arc::new(SharedMemory::anonymous(BYTES).expect("memory"));
+        let mut staging = Staging::create(memory, 0, BYTES as u64, 7, freed).expect("a ring");
+        (freed..last).for_each(|_| _ = staging.append(&[5; 48]).expect("room"));
+        staging
+    }
+
+    /// Its records went to a file before the last one, and when that was pruned acknowledged writes
+    /// were gone.
+    #[test]
+    fn a_ring_that_ends_before_a_damaged_last_file_begins_is_refused() {
+        const LAST: Lsn = 100;
+        let disk = MemoryDisk::new(1);
+        let options = LogOptions { file_bytes: 2048, ..LogOptions::default() };
+        let mut staging = ring(0, 0);
+        let mut drain = Drain::open(&staging, disk.clone(), options).expect("a disk");
+        for _ in 0..LAST {
+            staging.append(&[5; 48]).expect("room");
+            drain.finish(Instant::now()).expect("a disk");
+        }
+        let (_, report) = LogReader::look(&disk, Some(7), ReadLimit::Whole).expect("whole");
+        let last = report.files.last().expect("a file");
+        disk.flip(&last.name, last.bytes as usize / 2, 1).expect("a byte");
+        for freed in [last.first - 1, last.first - 2, last.first / 2] {
+            let disk = disk.deep_clone();
+            let opened = Drain::open_after(&ring(freed, LAST), disk, options, freed);
+            assert_eq!(opened.is_ok(), freed + 1 == last.first, "{freed}, {last:?}");
+        }
+    }
 }
