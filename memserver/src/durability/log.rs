@@ -235,7 +235,8 @@ pub(super) fn damaged_ends_with(
     let is_last_known =
         matches!(record_after(&rest, *records.end(), lineage), Ok(None)) && rest.len().is_multiple_of(8);
     let last = last_record(&rest, records, lineage).filter(|_| is_last_known);
-    Ok(last.is_some_and(|last| report.half_made.as_ref().is_none_or(|next| next.first == last + 1)))
+    // One that goes on after what a ring had given back may be named for a record of this file.
+    Ok(last.is_some_and(|last| report.half_made.as_ref().is_none_or(|next| next.first <= last + 1)))
 }
 
 /// The log's files, opened for recovery.

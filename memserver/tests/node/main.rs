@@ -12,6 +12,7 @@ mod damaged_copies;
 mod damaged_directory;
 mod damaged_fingerprints;
 mod damaged_groups;
+mod damaged_logs;
 mod damaged_notes;
 mod damaged_records;
 mod failing_disks;
