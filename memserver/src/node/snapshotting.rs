@@ -267,13 +267,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 SnapshotStep::More => {}
                 SnapshotStep::Idle if self.wal.is_none() || self.state.table().is_none() => return Ok(()),
                 SnapshotStep::Idle | SnapshotStep::Waits => {
-                    if let Some(wal) = &mut self.wal
-                        && let Some(failure) = wal.wait_a_little()
+                    let Some(wal) = &mut self.wal else { return Ok(()) };
+                    let waited = wal.wait_a_little();
+                    // One that finds no room tries again first, and a step of the snapshot says how that
+                    // ended.
+                    if let Some(failure) = waited
+                        && wal.failure().is_some_and(|failure| !failure.is_full())
                     {
-                        match wal.failure().as_ref().and_then(LogError::no_room) {
-                            Some(full) => _ = self.end_snapshot(Err(full.clone().into())),
-                            None => self.give_up_snapshot(),
-                        }
+                        self.give_up_snapshot();
                         return Err(failure);
                     }
                 }

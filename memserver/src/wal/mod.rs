@@ -172,13 +172,8 @@ impl<M: NodeMemory> Wal<M> {
     fn wait_for_disk(&mut self) -> Result<(), WalError> {
         self.staging.want_sync(self.staging.last_lsn());
         self.draining.step(self.clock.now())?;
-        match self.staging.failure() {
-            Some(failure) => Err(failure.into()),
-            None => {
-                std::thread::yield_now();
-                Ok(())
-            }
-        }
+        std::thread::yield_now();
+        self.staging.failure().map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// Lets the disk get on; says why it does not, if it does not.

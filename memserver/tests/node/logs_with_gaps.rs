@@ -9,7 +9,7 @@ use crate::common::world::{Mortal, Node, RING, World, load, lost, startup};
 use crate::memory_disk::MemoryDisk;
 use fpcache::layout::RecordToken;
 use fpcache::message::{WriteKind, WriteStatus};
-use fpcache_fabric::{FileIdentity, Service};
+use fpcache_fabric::{FileIdentity, Service, Waker};
 use fpcache_memserver::durability::{Disk, SyncPolicy};
 use fpcache_memserver::store::{
     Background, Memories, UNKNOWN_BOOT, bring_left_to_disk, recovery_area_bytes, restore,
@@ -295,6 +295,21 @@ fn a_snapshot_waits_for_a_log_that_finds_room_when_it_tries_again() {
     node.begin_snapshot();
     (0..60).for_each(|_| _ = node.work());
     assert_eq!((node.stats().log_errors, snapshots()), (1, before + 1));
+}
+
+/// It failed by a refusal from before there was room, although it needed nothing of the log.
+#[test]
+fn a_load_into_a_table_whose_log_began_on_a_full_disk_succeeds_once_there_is_room() {
+    let left = World::new(HOURLY, 1).left;
+    let disk = MemoryDisk::new(1);
+    let (region, recovery_area) = lost(&left);
+    let memories = Memories::new(region, recovery_area);
+    disk.fill_up_after(0);
+    let threads = Background::Threads(Waker::new().expect("a waker"));
+    let begun = restore(memories, disk.clone(), &startup(HOURLY, 1), threads, None);
+    let (mut node, _): (Node<Integers>, _) = begun.expect("a table may begin on a full disk");
+    disk.fill_up_after(u64::MAX);
+    load::<Integers>(&mut node, 10);
 }
 
 /// Snapshot and log waited for each other, and writes for both, until somebody made room.
