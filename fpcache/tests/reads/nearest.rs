@@ -120,6 +120,22 @@ fn a_keys_own_record_is_found_in_one_look_beside_slots_that_were_changed() {
     assert_eq!(looks(12), (Some(10), 2));
 }
 
+#[test]
+fn the_record_of_key_0_is_found_in_place_among_free_slots_of_zeros() {
+    let node = Node::<U64Keys>::new(&[0, 40], &[(0, 0), (10, 10)], 8, 8);
+    let view = TableView::<U64Keys>::open(&mut node.endpoint()).unwrap();
+    for (side, key) in [(Side::Ceiling, 0), (Side::Floor, 0), (Side::Floor, 3)] {
+        let mut endpoint = Interrupted { inner: node.endpoint(), before: Box::new(|| {}), in_place: true };
+        let mut scratch = NearestScratch::default();
+        let number = |found: Option<Neighbour<'_, U64Keys>>, _| found.map(|found| *found.key);
+        let found =
+            find_nearest_to(&mut endpoint, &view, &mut scratch, (side, &key), |_| true, number).unwrap();
+        assert_eq!(found, Some(0), "{side:?} {key}");
+        // Doorbell batches leave their answers there.
+        assert_eq!(scratch.answers().len(), 0, "{side:?} {key}");
+    }
+}
+
 fn a_search_that_is_told_to_stop_says_so<K: Numbered>() {
     // Nothing but the first record, thirty segments before the key.
     let firsts: Vec<u64> = (0..31).map(|i| i * 16).collect();

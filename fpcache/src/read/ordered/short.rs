@@ -18,6 +18,8 @@
 //!
 //! The keys of slots without a record are what happens to lie there. In slots that were never
 //! changed they are taken for records: should one be the nearest, its slot says that it is none.
+//! They are zeros there, so key 0 is then looked for among live slots, as where a word is of
+//! another version.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -163,10 +165,13 @@ impl<K: KeySpace, L: InPlace, M: Kernels> DirectSearch<'_, K, L, M> {
         {
             return Ok(Some(NearestRecord { version, value, cost }));
         }
-        if is_changed { self.find_by_pairs(place, slots, cost, scratch) } else { Ok(None) }
+        // Free slots that were never changed show key 0, perhaps before the one that has it.
+        let is_zero = place.query.key_at(nearest.distance) == Some(0);
+        if is_changed || is_zero { self.find_by_pairs(place, slots, cost, scratch) } else { Ok(None) }
     }
 
-    /// The same, where slots were changed: `slots` are those that were looked at once, at this cost.
+    /// The same by states of slots, where some were changed or may hide the nearest: `slots` are
+    /// those that were looked at once, at this cost.
     #[inline(never)]
     fn find_by_pairs(
         &mut self,
