@@ -164,11 +164,23 @@ mod tests {
         (hits, all.contains(&width.frozen()))
     }
 
-    /// Where others may change them.
-    fn in_memory(words: &[u64]) -> SharedMemory {
-        let memory = SharedMemory::anonymous(4096).expect("memory");
-        memory.write_words(0, words).expect("there is room");
-        memory
+    /// Bytes of memory, and where in it a cache line begins, with others before it.
+    const ALL: usize = 4096;
+    const LINE: usize = 1024;
+
+    /// These bytes from `at` on, with others on both sides, and the same where others may change
+    /// them.
+    fn among(other: u64, bytes: &[u8], at: usize) -> (Vec<u64>, SharedMemory) {
+        let mut all = vec![other; ALL / 8];
+        all.as_mut_bytes()[at..at + bytes.len()].copy_from_slice(bytes);
+        let memory = SharedMemory::anonymous(ALL).expect("memory");
+        memory.write_words(0, &all).expect("there is room");
+        (all, memory)
+    }
+
+    /// All kernels, each with each of these words.
+    fn each_with(others: [u64; 2]) -> impl Iterator<Item = (Matcher, u64)> {
+        Matcher::available().into_iter().flat_map(move |matcher| others.map(|other| (matcher, other)))
     }
 
     /// Everything kernels find in words that others may change.
@@ -208,8 +220,8 @@ mod tests {
         ) {
             let stride = SlotStride::new(slot_words);
             let whole = words.len() / slot_words * slot_words;
-            let (window, memory) = (&words[..whole], in_memory(&words));
-            let changing = memory.words(0, 8 * whole).expect("they are there");
+            let (window, (_, memory)) = (&words[..whole], among(key, words.as_bytes(), LINE));
+            let changing = memory.words(LINE as u64, 8 * whole).expect("they are there");
             let shown: Vec<usize> = (0..whole).step_by(slot_words).filter(|at| window[at + 1] == key).collect();
             let frozen = shown.is_empty() && window.chunks(slot_words).any(|slot| slot[0] & 3 == 3);
             for matcher in Matcher::available() {
@@ -229,20 +241,23 @@ mod tests {
             words in prop::collection::vec(prop_oneof![0u64..40, any::<u64>()], 0..300),
             key in prop_oneof![4 => 0u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)],
             loaded in prop::bool::ANY,
+            // Wherever in a cache line they begin.
+            at in (0usize..8).prop_map(|word| LINE + 8 * word),
         ) {
             let stride = SLOT_WORDS;
             let mut words = words[..words.len() / (EIGHT * stride) * EIGHT * stride].to_vec();
             if loaded {
                 words.iter_mut().step_by(stride).for_each(|word| *word &= !SlotWord::CHANGED);
             }
-            let memory = in_memory(&words);
-            let changing = memory.words(0, 8 * words.len()).expect("they are there");
             let is_changed = words.iter().step_by(stride).any(|word| SlotWord::from_bits(*word).is_changed());
             let keys = words.iter().skip(1).step_by(stride).copied();
             let below = keys.clone().filter(|shown| *shown <= key).max();
             let above = keys.filter(|shown| *shown >= key).min();
-            for matcher in Matcher::available() {
-                for slots in [words[..].into(), changing] {
+            // Among words that would be found, or be changed ones.
+            for (matcher, other) in each_with([key, u64::MAX]) {
+                let (all, memory) = among(other, words.as_bytes(), at);
+                let changing = memory.words(at as u64, 8 * words.len()).expect("they are there");
+                for slots in [all[at / 8..][..words.len()].into(), changing] {
                     prop_assert_eq!(matcher.is_changed_in(slots), is_changed, "{}", matcher.name());
                     for (query, nearest) in
                         [(NearestQuery::at_or_below(key), below), (NearestQuery::at_or_above(key), above)]
@@ -283,14 +298,16 @@ mod tests {
                 // No key's fingerprint is the one of free slots.
                 let wanted = wanted.filter(|wanted| *wanted != FingerprintWidth::EMPTY).unwrap_or(7);
                 let expected = oracle(width, &window, wanted, base);
-                // Among other bytes of its words.
+                // Among bytes that would be found, or be FROZEN.
                 let skip = skip / w * w;
-                let mut words = vec![u64::MAX; (skip + window.len()).div_ceil(8)];
-                words.as_mut_bytes()[skip..skip + window.len()].copy_from_slice(&window);
-                let window = Fingerprints { words: words[..].into(), skip, used: window.len(), width };
-                let memory = in_memory(&words);
-                let changing = Fingerprints { words: memory.words(0, 8 * words.len()).expect("they are there"), ..window };
-                for matcher in Matcher::available() {
+                let repeated = (0..8 / w).fold(0, |all, at| all | wanted << (8 * w * at));
+                for (matcher, other) in each_with([repeated, u64::MAX]) {
+                    let (all, memory) = among(other, &window, LINE + skip);
+                    let count = (skip + window.len()).div_ceil(8);
+                    let words = all[LINE / 8..][..count].into();
+                    let window = Fingerprints { words, skip, used: window.len(), width };
+                    let words = memory.words(LINE as u64, 8 * count).expect("they are there");
+                    let changing = Fingerprints { words, ..window };
                     let mut found = vec![u32::MAX];
                     let frozen = matcher.find(window, wanted, base, &mut found);
                     prop_assert_eq!(found[0], u32::MAX, "earlier entries stay");
