@@ -276,6 +276,26 @@ mod tests {
         }
 
         #[test]
+        fn every_kernel_sees_each_bit_of_each_slot_that_tells_a_change(
+            mut words in prop::collection::vec(any::<u64>(), EIGHT * SLOT_WORDS..300),
+            slot in any::<prop::sample::Index>(),
+            bit in 0u32..64,
+        ) {
+            words.truncate(words.len() / (EIGHT * SLOT_WORDS) * EIGHT * SLOT_WORDS);
+            words.iter_mut().step_by(SLOT_WORDS).for_each(|word| *word &= !SlotWord::CHANGED);
+            let first = slot.index(words.len() / SLOT_WORDS) * SLOT_WORDS;
+            words[first] ^= 1 << bit;
+            let (_, memory) = among(0, words.as_bytes(), LINE);
+            let changing = memory.words(LINE as u64, 8 * words.len()).expect("they are there");
+            for matcher in Matcher::available() {
+                for slots in [words[..].into(), changing] {
+                    let is_changed = SlotWord::CHANGED >> bit & 1 == 1;
+                    prop_assert_eq!(matcher.is_changed_in(slots), is_changed, "{}", matcher.name());
+                }
+            }
+        }
+
+        #[test]
         fn every_kernel_finds_what_a_plain_search_finds(
             mut window in prop::collection::vec(prop_oneof![4 => 0u8..6, 1 => Just(0xff), 1 => any::<u8>()], 0..700),
             repeat in prop::bool::ANY,
