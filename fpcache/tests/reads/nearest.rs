@@ -117,6 +117,7 @@ fn a_keys_own_record_is_found_in_one_look_beside_slots_that_were_changed() {
         find_nearest_to(&mut endpoint, &view, &mut scratch, (Side::Floor, &key), |_| true, take).unwrap()
     };
     assert_eq!(looks(10), (Some(10), 1));
+    assert_eq!(looks(12), (Some(12), 1));
     assert_eq!(looks(11), (Some(10), 2), "another one's, which may have come between");
     // What is left of a record is not one.
     delete(&node, 12, 10);
