@@ -200,6 +200,26 @@ fn delete<K: Numbered>(node: &Node<K>, number: u64, version: u32) {
     node.put(at, &SlotWord::new(SlotState::Free, version, 0).to_bits().to_le_bytes());
 }
 
+/// The numbers of the record nearest to a key and of its value, asked for alone or in a group.
+fn found_by<K: Numbered>(
+    endpoint: &mut Interrupted<'_>,
+    view: &TableView<K>,
+    (side, key): (Side, u64),
+    alone: bool,
+) -> Option<(u64, u64)> {
+    let (mut scratch, wanted) = (NearestScratch::default(), K::key(key));
+    let numbers = |found: Option<Neighbour<'_, K>>| {
+        found.map(|found| (K::number(found.key), Node::<K>::number(found.value)))
+    };
+    if alone {
+        let asked = (side, wanted.borrow());
+        return find_nearest_to(endpoint, view, &mut scratch, asked, |_| true, |found, _| numbers(found))
+            .unwrap();
+    }
+    find_nearest(endpoint, view, &mut scratch, (side, [wanted.borrow()]), |_| true).unwrap();
+    numbers(scratch.answers().next().unwrap().0)
+}
+
 /// What happens to a table before some look, and what is nearest to a key before the first event
 /// and after each.
 type Script<K> = (Side, u64, [fn(&Node<K>); 2], [Option<u64>; 3]);
@@ -257,22 +277,7 @@ fn what_comes_between_two_looks_leaves_answers_of_one_instant<K: Numbered>() {
                     }
                 });
                 let mut endpoint = Interrupted { inner: node.endpoint(), before, in_place };
-                let (mut scratch, wanted) = (NearestScratch::default(), K::key(key));
-                let found = match alone {
-                    true => {
-                        let asked = (side, wanted.borrow());
-                        let number = |found: Option<Neighbour<'_, K>>, _| {
-                            found.map(|found| (K::number(found.key), Node::<K>::number(found.value)))
-                        };
-                        find_nearest_to(&mut endpoint, &view, &mut scratch, asked, |_| true, number).unwrap()
-                    }
-                    false => {
-                        let asked = (side, [wanted.borrow()]);
-                        find_nearest(&mut endpoint, &view, &mut scratch, asked, |_| true).unwrap();
-                        let found = scratch.answers().next().unwrap().0;
-                        found.map(|found| (K::number(found.key), Node::<K>::number(found.value)))
-                    }
-                };
+                let found = found_by(&mut endpoint, &view, (side, key), alone);
                 let happened = [first, second].iter().filter(|at| **at < looks.get()).count();
                 let what =
                     format!("script {script}, events before looks {first} and {second}, {in_place} {alone}");
@@ -281,5 +286,38 @@ fn what_comes_between_two_looks_leaves_answers_of_one_instant<K: Numbered>() {
                 assert!(found.is_none_or(is_value), "{what}: {found:?}");
             }
         }
+    }
+}
+
+#[test]
+fn no_farther_record_is_found_when_the_slot_of_the_nearest_is_used_again_between_looks() {
+    for (side, look, alone) in [Side::Floor, Side::Ceiling]
+        .into_iter()
+        .flat_map(|side| (0..8).flat_map(move |look| [true, false].map(|alone| (side, look, alone))))
+    {
+        // Keys and slots from the first on, or from the last down.
+        let turned = |number: u64| if side == Side::Floor { number } else { 15 - number };
+        let node = Node::<U64Keys>::new(&[0, 40], &[(45, 45)], 8, 8);
+        let segment = &node.segments[&0];
+        let put = |key: u64, slot: u64, version: u32| {
+            let bytes = node.slot(segment, version, turned(key), turned(key));
+            node.put(node.slot_at(segment, turned(slot) as u32), &bytes);
+        };
+        // Slots from 8 on are looked at first, where 8 is the nearest; then those from 6 on.
+        put(8, 9, 1);
+        put(9, 7, 1);
+        let view = TableView::<U64Keys>::open(&mut node.endpoint()).unwrap();
+        let looks = Cell::new(0);
+        let before = Box::new(|| {
+            if looks.replace(looks.get() + 1) == look {
+                put(12, 12, 7);
+                delete(&node, turned(7), 8);
+                put(5, 7, 9);
+            }
+        });
+        let mut endpoint = Interrupted { inner: node.endpoint(), before, in_place: true };
+        let found = found_by(&mut endpoint, &view, (side, turned(14)), alone).map(|found| found.0);
+        let answers = [9, 12].map(|number| Some(turned(number)));
+        assert!(answers.contains(&found), "{side:?}, before look {look}, {alone}: {found:?}");
     }
 }
