@@ -1,10 +1,10 @@
-//! A small HTTP server for figures: `GET` alone, one connection at a time, which is closed after its
-//! answer.
+//! A small HTTP server for figures: `GET` alone, a few connections at a time, each of which is closed
+//! after its answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -12,7 +12,9 @@ use rustix::io::Errno;
 
 /// Bytes that a request may have.
 const MOST: usize = 8 << 10;
-/// Time for a client to send its request, and again to take its answer: others wait for it.
+/// Connections that are attended to at a time: a client that sends nothing holds up one.
+const AT_A_TIME: usize = 16;
+/// Time for a client to send its request, and again to take its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after a connection that could not be accepted, as for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,14 +30,29 @@ pub(crate) struct Answer {
 /// A status and its phrase.
 type Status = &'static str;
 
-/// Answers requests for paths until the stop is readable.
+/// Answers requests for paths until the stop is readable, and those that are being attended to then.
 pub(crate) fn serve(
     listener: &TcpListener,
     stop: &UnixStream,
-    mut answer: impl FnMut(&str) -> Option<Answer>,
+    answer: impl Fn(&str) -> Option<Answer> + Sync,
 ) -> io::Result<()> {
-    // A connection that is gone before it is accepted holds up no others.
+    // A thread to which another leaves no connection waits for the next one.
     listener.set_nonblocking(true)?;
+    thread::scope(|scope| {
+        for _ in 1..AT_A_TIME {
+            // Fewer threads will do.
+            let _ = thread::Builder::new().spawn_scoped(scope, || attend_each(listener, stop, &answer));
+        }
+        attend_each(listener, stop, &answer)
+    })
+}
+
+/// Takes connections, one after the other, until the stop is readable.
+fn attend_each(
+    listener: &TcpListener,
+    stop: &UnixStream,
+    answer: &impl Fn(&str) -> Option<Answer>,
+) -> io::Result<()> {
     loop {
         let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -48,7 +65,7 @@ pub(crate) fn serve(
         }
         match listener.accept() {
             // A client that breaks off is no matter of the others.
-            Ok((client, _)) => drop(attend(client, &mut answer)),
+            Ok((client, _)) => drop(attend(client, answer)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => sleep(PAUSE),
         }
@@ -56,7 +73,7 @@ pub(crate) fn serve(
 }
 
 /// Reads a request and answers it.
-fn attend(mut client: TcpStream, answer: &mut impl FnMut(&str) -> Option<Answer>) -> io::Result<()> {
+fn attend(mut client: TcpStream, answer: &impl Fn(&str) -> Option<Answer>) -> io::Result<()> {
     let mut request = Vec::new();
     let until = Instant::now() + PATIENCE;
     let path = match read_head(&mut client, &mut request, until)? {

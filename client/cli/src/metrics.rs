@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -63,7 +64,7 @@ fn print(place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome>
 
 fn serve(address: &str, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
     ensure!(!output.is_json(), "--listen serves the text format of Prometheus: leave --json away");
-    let mut scraper = Scraper::of(place, KEPT_CLIENTS)?;
+    let scraper = Mutex::new(Scraper::of(place, KEPT_CLIENTS)?);
     let (stop, stopping) = UnixStream::pair().context("making a pair of sockets")?;
     for signal in [SIGTERM, SIGINT] {
         let told = stopping.try_clone().and_then(|stopping| pipe::register(signal, stopping));
@@ -73,19 +74,22 @@ fn serve(address: &str, place: &TableArguments, output: &mut Output) -> anyhow::
     let listener = TcpListener::bind(address).with_context(listening)?;
     output.line(format_args!("serving http://{}/metrics", listener.local_addr().with_context(listening)?))?;
     output.finish()?;
-    let mut failed = Vec::new();
+    // Memory nodes are asked for one answer at a time. A panic elsewhere leaves them as they were.
+    let scraper = || scraper.lock().unwrap_or_else(PoisonError::into_inner);
+    let failed = Mutex::new(Vec::new());
     let served = http::serve(&listener, &stop, |path| match path {
         "/metrics" => {
-            let scrape = scraper.scrape();
+            let scrape = scraper().scrape();
             let failing = [scrape.failed_nodes, scrape.failed_tables].concat();
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
             // Told when it begins, and not at every scrape.
             failing.iter().filter(|why| !failed.contains(*why)).for_each(|why| eprintln!("warning: {why}"));
-            failed = failing;
+            *failed = failing;
             let body = scrape.metrics.iter().map(ToString::to_string).collect();
             Some(Answer { is_well: true, content_type: EXPOSITION, body })
         }
         "/healthz" => {
-            let unanswered = scraper.unanswered();
+            let unanswered = scraper().unanswered();
             let body = if unanswered.is_empty() { "ok".to_owned() } else { unanswered.join("\n") };
             let content_type = "text/plain; charset=utf-8";
             Some(Answer { is_well: unanswered.is_empty(), content_type, body: body + "\n" })
