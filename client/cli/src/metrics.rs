@@ -2,12 +2,14 @@
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::low_level::pipe;
 
 use crate::exposition::{Metric, Number};
@@ -66,8 +68,12 @@ fn serve(address: &str, place: &TableArguments, output: &mut Output) -> anyhow::
     ensure!(!output.is_json(), "--listen serves the text format of Prometheus: leave --json away");
     let scraper = Mutex::new(Scraper::of(place, KEPT_CLIENTS)?);
     let (stop, stopping) = UnixStream::pair().context("making a pair of sockets")?;
+    let is_told = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        let told = stopping.try_clone().and_then(|stopping| pipe::register(signal, stopping));
+        // The second signal ends the process at once, whatever the first waits for.
+        let told = flag::register_conditional_default(signal, Arc::clone(&is_told))
+            .and_then(|_| flag::register(signal, Arc::clone(&is_told)))
+            .and_then(|_| pipe::register(signal, stopping.try_clone()?));
         told.context("installing signal handlers")?;
     }
     let listening = || format!("listening at {address}: give --listen the HOST:PORT of a free port");

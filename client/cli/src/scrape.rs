@@ -1,6 +1,9 @@
 //! Scrapes: memory nodes that are asked for their metrics, over connections that may be kept.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Error;
 use fpcache_client::{
@@ -57,14 +60,25 @@ impl Scraper {
         self.0.len()
     }
 
-    /// Asks each of them for its metrics.
+    /// Asks all of them for their metrics, which takes about as long as the deadline of one call
+    /// where one does not answer.
     pub(crate) fn scrape(&mut self) -> Scrape {
         let mut scrape = Scrape::default();
-        for node in &mut self.0 {
-            let told = node.scrape(&mut scrape.failed_tables).unwrap_or_else(|error| {
-                scrape.failed_nodes.push(node.why(error));
-                vec![up(false)]
-            });
+        let told = self.ask_each(|node| {
+            let mut failed = Vec::new();
+            node.scrape(&mut failed).map(|told| (told, failed))
+        });
+        for (node, told) in self.0.iter().zip(told) {
+            let told = match told {
+                Ok((told, failed)) => {
+                    scrape.failed_tables.extend(failed);
+                    told
+                }
+                Err(why) => {
+                    scrape.failed_nodes.push(why);
+                    vec![up(false)]
+                }
+            };
             match node.is_alone {
                 true => scrape.metrics = told,
                 false => {
@@ -75,13 +89,30 @@ impl Scraper {
         scrape
     }
 
-    /// Asks each of them for an answer, and returns why some gave none.
+    /// Asks all of them for an answer, and returns why some gave none.
     pub(crate) fn unanswered(&mut self) -> Vec<String> {
-        let asked = self.0.iter_mut().map(|node| {
-            let answer = node.tables().and_then(Tables::ping);
-            answer.err().map(|error| node.why(error))
-        });
-        asked.flatten().collect()
+        let asked = self.ask_each(|node| node.tables().and_then(Tables::ping));
+        asked.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// Asks each of them at the same time; where one tells nothing, says why.
+    fn ask_each<T: Send>(
+        &mut self,
+        ask: impl Fn(&mut NodeScraper) -> Result<T, ClientError> + Sync,
+    ) -> Vec<Result<T, String>> {
+        let ask = &ask;
+        thread::scope(|scope| {
+            let start = self.0.iter_mut().map(|node| {
+                let asked = move || ask(&mut *node).map_err(|error| node.why(error));
+                thread::Builder::new().spawn_scoped(scope, asked)
+            });
+            let started: Vec<_> = start.collect();
+            let end = |started: Result<thread::ScopedJoinHandle<'_, _>, _>| match started {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(error) => Err(format!("starting a thread that asks a memory node: {error}")),
+            };
+            started.into_iter().map(end).collect()
+        })
     }
 }
 
@@ -110,11 +141,17 @@ impl NodeScraper {
 
     /// What it has to tell; and why it does not of some tables.
     fn scrape(&mut self, failed: &mut Vec<String>) -> Result<Vec<Metric>, ClientError> {
+        let until = Instant::now() + self.place.deadline;
         let list = self.tables()?.list()?;
         self.clients.retain(|name, _| list.tables.iter().any(|info| info.name == *name));
-        let (mut told, mut sockets) = (Vec::new(), None);
+        let (mut told, mut sockets, mut unasked) = (Vec::new(), None, 0);
         for (table, info) in list.tables.iter().enumerate().filter(|(_, info)| !info.is_closed()) {
-            let stats = match self.ask(info, sockets.is_none()) {
+            if left(until).is_zero() {
+                unasked += 1;
+                told.push(TableScrape { table, stats: None });
+                continue;
+            }
+            let stats = match self.ask(info, sockets.is_none(), until) {
                 Ok((stats, of_sockets)) => {
                     sockets = sockets.or(of_sockets);
                     Some(stats)
@@ -122,12 +159,20 @@ impl NodeScraper {
                 Err(error) if is_gone(&error) => continue,
                 Err(error) => {
                     // Where it is the memory node that does not answer, no other table need be tried.
-                    self.tables()?.ping()?;
+                    if !left(until).is_zero() {
+                        self.tables()?.ping()?;
+                    }
                     failed.push(format!("the table `{}` tells no counters: {}", info.name, self.why(error)));
                     None
                 }
             };
             told.push(TableScrape { table, stats });
+        }
+        if unasked > 0 {
+            let (url, deadline) = (&self.place.url, self.place.deadline);
+            failed.push(format!(
+                "{url}: the counters of {unasked} tables were not asked for within {deadline:?}: raise --deadline"
+            ));
         }
         Ok(of_all(&list, &told, sockets.as_ref()))
     }
@@ -138,20 +183,21 @@ impl NodeScraper {
         &mut self,
         info: &TableInfo,
         wants_sockets: bool,
+        until: Instant,
     ) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
         // A client that fails may be of a table that was made anew since.
         if let Some(kept) = self.clients.remove(&info.name)
-            && let Ok(told) = kept.ask(wants_sockets)
+            && let Ok(told) = kept.ask(wants_sockets, until)
         {
             self.clients.insert(info.name, kept);
             return Ok(told);
         }
-        let place = TableArguments { table: info.name, ..self.place.clone() };
+        let place = TableArguments { table: info.name, deadline: left(until), ..self.place.clone() };
         let client = match info.kind {
             KeyKind::U64 => AnyClient::U64(place.client()?),
             KeyKind::Bytes => AnyClient::Bytes(place.client()?),
         };
-        let told = client.ask(wants_sockets)?;
+        let told = client.ask(wants_sockets, until)?;
         if self.clients.len() < self.most {
             self.clients.insert(info.name, client);
         }
@@ -159,21 +205,32 @@ impl NodeScraper {
     }
 }
 
+/// The time that is left until then.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
 impl AnyClient {
-    fn ask(&self, wants_sockets: bool) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
+    fn ask(
+        &self,
+        wants_sockets: bool,
+        until: Instant,
+    ) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
         fn of<K: BuildKeys>(
             client: &TableClient<K>,
             wants_sockets: bool,
+            until: Instant,
         ) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
-            let stats = client.stats()?;
+            let stats = client.with_deadline(left(until)).stats()?;
+            let sockets = || client.with_deadline(left(until)).sockets().ok().flatten();
             // A memory node of an older release refuses to tell, which is no reason to tell
             // nothing.
-            let sockets = if wants_sockets { client.sockets().ok().flatten() } else { None };
+            let sockets = if wants_sockets { sockets() } else { None };
             Ok((stats, sockets.filter(|sockets| sockets.io_threads > 0)))
         }
         match self {
-            Self::U64(client) => of(client, wants_sockets),
-            Self::Bytes(client) => of(client, wants_sockets),
+            Self::U64(client) => of(client, wants_sockets, until),
+            Self::Bytes(client) => of(client, wants_sockets, until),
         }
     }
 }

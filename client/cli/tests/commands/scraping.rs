@@ -1,10 +1,12 @@
 //! Metrics that are served to Prometheus.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::U64Keys;
@@ -24,8 +26,12 @@ struct Exporter {
 
 impl Exporter {
     fn of(url: &str) -> Self {
+        Self::within("1s", url)
+    }
+
+    fn within(deadline: &str, url: &str) -> Self {
         let mut command = command();
-        command.args(["--url", url, "--deadline", "1s", "metrics", "--listen", "127.0.0.1:0"]);
+        command.args(["--url", url, "--deadline", deadline, "metrics", "--listen", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -158,6 +164,51 @@ fn clients_that_send_nothing_or_take_nothing_hold_up_no_others() {
     assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
     drop((silent, half, unread));
     exporter.end(Signal::TERM);
+}
+
+/// A memory node that lets clients connect and says nothing: the kernel accepts them.
+fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+/// They were waited for one after the other, for longer than Prometheus waits, and all metrics were
+/// lost.
+#[test]
+fn several_silent_memory_nodes_take_a_scrape_no_longer_than_one() {
+    let node = Node::start(8 << 20);
+    let (silent, urls): (Vec<_>, Vec<_>) = (0..3).map(|_| silent()).unzip();
+    let exporter = Exporter::within("2s", &format!("{},{}", urls.join(","), node.url));
+    for path in ["/metrics", "/healthz"] {
+        let started = Instant::now();
+        let (_, body) = exporter.get(path);
+        assert!(started.elapsed() < Duration::from_millis(3900), "{path}: {:?}", started.elapsed());
+        assert!(urls.iter().all(|url| body.contains(url.as_str())), "{body}");
+        if path == "/metrics" {
+            assert!(body.contains(&format!("fpcache_up{{node=\"{}\"}} 1\n", node.url)), "{body}");
+        }
+    }
+    drop(silent);
+    exporter.end(Signal::TERM);
+}
+
+/// It waited for the memory node, too.
+#[test]
+fn a_second_signal_ends_at_once_what_waits_for_a_memory_node() {
+    let (_silent, url) = silent();
+    let mut exporter = Exporter::within("60s", &url);
+    let mut client = exporter.connect();
+    client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    sleep(Duration::from_millis(500));
+    let pid = Pid::from_child(&exporter.child);
+    kill_process(pid, Signal::TERM).unwrap();
+    sleep(Duration::from_millis(500));
+    assert!(exporter.child.try_wait().unwrap().is_none());
+    let started = Instant::now();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(exporter.child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
 /// One error ended all of the output.
