@@ -8,6 +8,11 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
+/// Bytes of a line, at most.
+pub(super) const LONGEST: usize = 64 << 10;
+/// Of these, bytes for what comes before and after the message.
+const AROUND: usize = 256;
+
 /// How lines of the log are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -22,11 +27,12 @@ pub enum LogFormat {
 
 impl LogFormat {
     pub(super) fn line(self, level: Level, text: impl fmt::Display) -> String {
+        let text = text.to_string();
         match self {
-            Self::Plain => format!("{text}\n"),
-            Self::Text => format!("{} {text}\n", now()),
+            Self::Plain => format!("{}\n", written(&text, String::push)),
+            Self::Text => format!("{} {}\n", now(), written(&text, String::push)),
             Self::Json => {
-                let (now, message) = (now(), escaped(text.to_string().trim_end()));
+                let (now, message) = (now(), written(text.trim_end(), push_escaped));
                 format!("{{\"timestamp\":\"{now}\",\"level\":\"{level}\",\"message\":\"{message}\"}}\n")
             }
         }
@@ -40,16 +46,27 @@ fn now() -> String {
     now
 }
 
+/// A message as it is written; of one that is too long the beginning, and how much is missing.
+fn written(text: &str, push: impl Fn(&mut String, char)) -> String {
+    let mut written = String::with_capacity(text.len().min(LONGEST));
+    for (at, c) in text.char_indices() {
+        if written.len() > LONGEST - AROUND {
+            let _ = write!(written, " [cut: {} bytes are missing here]", text.len() - at);
+            break;
+        }
+        push(&mut written, c);
+    }
+    written
+}
+
 /// As in a string of JSON.
-fn escaped(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
-        let _ = match c {
-            '"' | '\\' => write!(escaped, "\\{c}"),
-            '\0'..' ' => write!(escaped, "\\u{:04x}", u32::from(c)),
-            c => escaped.write_char(c),
-        };
-        escaped
-    })
+fn push_escaped(escaped: &mut String, c: char) {
+    // Writing into a text does not fail.
+    let _ = match c {
+        '"' | '\\' => write!(escaped, "\\{c}"),
+        '\0'..' ' => write!(escaped, "\\u{:04x}", u32::from(c)),
+        c => escaped.write_char(c),
+    };
 }
 
 /// Text has `fpcache-memserver: ` and the level, unless it is that of what goes as it should, before
@@ -88,5 +105,21 @@ mod tests {
         let line = LogFormat::Json.line(Level::WARN, "a \"b\" \\ c\td\ne é\n");
         let message = line.split_once("\"message\":").expect("a message").1;
         assert_eq!(message, "\"a \\\"b\\\" \\\\ c\\u0009d\\u000ae é\"}\n");
+    }
+
+    /// It ended in the middle of its string.
+    #[test]
+    fn a_line_that_is_cut_is_an_object_of_json() {
+        for part in ["x", "\"", "\u{1}", "é"] {
+            let text = part.repeat(8 * LONGEST);
+            let line = LogFormat::Json.line(Level::INFO, &text);
+            let message = line.split_once("\"message\":\"").expect("a message").1;
+            let message = message.strip_suffix("\"}\n").expect("an end");
+            let (kept, rest) = message.split_once(" [cut: ").expect("a cut");
+            let missing: usize = rest.split_once(' ').expect("a number").0.parse().expect("a number");
+            let mut whole = String::new();
+            text[..text.len() - missing].chars().for_each(|c| push_escaped(&mut whole, c));
+            assert!(kept == whole && line.len() <= LONGEST, "{part:?}: {} bytes", line.len());
+        }
     }
 }

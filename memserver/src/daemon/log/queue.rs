@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use super::format::LogFormat;
+use super::format::{LONGEST, LogFormat};
 
-/// Bytes of lines that wait, at most, and of one line.
-const ROOM: usize = 256 << 10;
-const LONGEST: usize = ROOM / 4;
+/// Bytes of lines that wait, at most: a few of the longest.
+const ROOM: usize = 4 * LONGEST;
 
 /// Lines that wait to be written. A thread that adds one never waits for the one that writes.
 #[derive(Debug, Default)]
@@ -35,13 +34,12 @@ struct LineBuffer {
 
 impl LineBuffer {
     fn add(&mut self, line: &[u8]) {
-        let line = if line.len() > LONGEST { cut(line) } else { line.to_vec() };
         if self.bytes + line.len() > ROOM {
             self.lost += 1;
             return;
         }
         self.tell_of_lost();
-        self.push(line);
+        self.push(line.to_vec());
     }
 
     fn tell_of_lost(&mut self) {
@@ -67,12 +65,6 @@ impl LineBuffer {
         self.bytes -= line.len();
         Some(line)
     }
-}
-
-/// The beginning of a line that is too long, and how much is missing.
-fn cut(line: &[u8]) -> Vec<u8> {
-    let (kept, rest) = line.split_at(LONGEST - 64);
-    [kept, format!(" [cut: {} bytes are missing here]\n", rest.len() - 1).as_bytes()].concat()
 }
 
 impl LogQueue {
@@ -158,12 +150,12 @@ mod tests {
     /// It was dropped, and "nobody took it in time".
     #[test]
     fn a_line_longer_than_there_is_room_for_is_cut() {
-        let mut state = LineBuffer::default();
-        state.add(format!("{}\n", "x".repeat(2 * ROOM)).as_bytes());
-        let line = String::from_utf8(state.next().unwrap()).unwrap();
-        let kept = line.find(' ').unwrap();
-        assert!(line.len() <= LONGEST && kept > LONGEST - 100, "{} bytes", line.len());
-        assert_eq!(&line[kept..], format!(" [cut: {} bytes are missing here]\n", 2 * ROOM - kept));
-        assert_eq!(state.next(), None);
+        for format in [LogFormat::Plain, LogFormat::Text, LogFormat::Json] {
+            let mut state = LineBuffer::default();
+            state.add(format.line(Level::ERROR, "\u{1}".repeat(2 * ROOM)).as_bytes());
+            let line = state.next().unwrap();
+            assert!(line.len() <= LONGEST && line.len() > LONGEST - 300, "{format:?}: {} bytes", line.len());
+            assert_eq!(state.next(), None);
+        }
     }
 }
