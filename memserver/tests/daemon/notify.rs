@@ -57,3 +57,32 @@ fn a_service_manager_that_cannot_be_told_is_no_reason_not_to_serve() {
         assert!(told(None, variable).1.success(), "{variable}");
     }
 }
+
+/// It was told once, and a start job waited for ever.
+#[test]
+fn a_service_manager_that_does_not_read_for_a_while_is_told_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    while filler.send_to(b"full", &path).is_ok() {}
+    let mut command = command(&["--listen", "tcp://127.0.0.1:0"]);
+    let mut node = Node::start({
+        command.env("NOTIFY_SOCKET", &path);
+        command
+    });
+    assert!(node.lets_in(None));
+    std::thread::sleep(Duration::from_secs(2));
+    manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut room = [0; 256];
+    loop {
+        let bytes = manager.recv(&mut room).unwrap();
+        if room[..bytes].starts_with(b"READY=1\n") {
+            break;
+        }
+        assert_eq!(&room[..bytes], b"full");
+    }
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    assert!(node.child.wait().unwrap().success());
+}
