@@ -19,7 +19,7 @@ use crate::scrape::Scraper;
 use crate::table_arguments::TableArguments;
 use crate::tables::none_failed;
 
-/// Tables of a memory node whose clients are kept between two scrapes: each has a connection.
+/// Tables of all memory nodes whose clients are kept between two scrapes: each has a connection.
 const KEPT_CLIENTS: usize = 256;
 
 /// What Prometheus takes its text format by.

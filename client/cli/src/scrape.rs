@@ -1,16 +1,19 @@
 //! Scrapes: memory nodes that are asked for their metrics, over connections that may be kept.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Error;
+use anyhow::{Chain, Error};
 use fpcache_client::{
     BuildKeys, ByteClient, Client, ClientError, KeyKind, NodeStats, SocketStats, TableClient, TableInfo,
     TableName, Tables,
 };
 use fpcache_datasets::causes;
+use rustix::io::Errno;
 
 use crate::exposition::Metric;
 use crate::figures::{TableScrape, of_all, up};
@@ -46,11 +49,11 @@ enum AnyClient {
 }
 
 impl Scraper {
-    /// Of each memory node in the URL; clients of this many tables of each are kept for the next
-    /// scrape.
+    /// Of each memory node in the URL; clients of this many tables in all are kept for the next
+    /// scrape, of each memory node as many.
     pub(crate) fn of(place: &TableArguments, most: usize) -> Result<Self, ClientError> {
         let places = place.each()?;
-        let is_alone = places.len() == 1;
+        let (is_alone, most) = (places.len() == 1, most / places.len().max(1));
         let node = |place| NodeScraper { place, is_alone, tables: None, clients: BTreeMap::new(), most };
         Ok(Self(places.into_iter().map(node).collect()))
     }
@@ -193,9 +196,13 @@ impl NodeScraper {
             return Ok(told);
         }
         let place = TableArguments { table: info.name, deadline: left(until), ..self.place.clone() };
-        let client = match info.kind {
-            KeyKind::U64 => AnyClient::U64(place.client()?),
-            KeyKind::Bytes => AnyClient::Bytes(place.client()?),
+        let client = match AnyClient::of(&place, info.kind) {
+            Err(error) if !self.clients.is_empty() && lacks_descriptors(&error) => {
+                self.most = self.clients.len() / 2;
+                self.clients.clear();
+                AnyClient::of(&place, info.kind)?
+            }
+            client => client?,
         };
         let told = client.ask(wants_sockets, until)?;
         if self.clients.len() < self.most {
@@ -211,6 +218,13 @@ fn left(until: Instant) -> Duration {
 }
 
 impl AnyClient {
+    fn of(place: &TableArguments, kind: KeyKind) -> Result<Self, ClientError> {
+        Ok(match kind {
+            KeyKind::U64 => Self::U64(place.client()?),
+            KeyKind::Bytes => Self::Bytes(place.client()?),
+        })
+    }
+
     fn ask(
         &self,
         wants_sockets: bool,
@@ -244,8 +258,16 @@ fn is_gone(error: &ClientError) -> bool {
     )
 }
 
+/// Whether this process or the machine has no descriptor left.
+fn lacks_descriptors(error: &ClientError) -> bool {
+    let mut causes = Chain::new(error).filter_map(|cause| cause.downcast_ref::<Arc<io::Error>>());
+    causes.any(|cause| matches!(Errno::from_io_error(cause), Some(Errno::MFILE | Errno::NFILE)))
+}
+
 #[cfg(test)]
 mod tests {
+    use fpcache_fabric::FabricError;
+
     use super::*;
 
     /// The memory node had no metrics at all then.
@@ -255,5 +277,18 @@ mod tests {
         assert!(is_gone(&ClientError::TableNotWhole { why: why() }));
         assert!(is_gone(&ClientError::NoSuchTable { why: why() }));
         assert!(!is_gone(&ClientError::Emptied));
+    }
+
+    /// The clients that were kept left no descriptor for others, for as long as the process ran.
+    #[test]
+    fn a_lack_of_descriptors_is_told_from_other_failures() {
+        let of_system = |errno: Errno| FabricError::os("opening a socket", errno.into());
+        let connecting = |errno| {
+            let (address, source) = ("tcp://x".to_owned(), Box::new(of_system(errno)));
+            ClientError::from(FabricError::Connecting { address, source })
+        };
+        assert!(lacks_descriptors(&of_system(Errno::MFILE).into()));
+        assert!(lacks_descriptors(&connecting(Errno::NFILE)));
+        assert!(!lacks_descriptors(&connecting(Errno::CONNREFUSED)));
     }
 }
