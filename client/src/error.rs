@@ -24,9 +24,9 @@ use crate::url::UrlError;
 ///
 /// | What happened | Predicate | Variants |
 /// |---|---|---|
-/// | No answer in time, and no change was made | [`is_timeout`](Self::is_timeout) | `Deadline` of a blocking read; `Fabric` of tasks' reads, of changes that were never sent, of connecting; `NodeAway` of one of several memory nodes; `Open` |
+/// | No answer in time, and no record was changed | [`is_timeout`](Self::is_timeout) | `Deadline` of a blocking read; `Fabric` of tasks' reads, of changes that were never sent, of connecting; `NodeAway` of one of several memory nodes; `Open` |
 /// | The memory node is down, out of reach, or full of clients | [`is_unavailable`](Self::is_unavailable) | the same |
-/// | A change, or the end of a load, may or may not have taken effect | [`may_have_taken_effect`](Self::may_have_taken_effect) | `OutcomeUnknown`, whether time or connection was lost; `Refused`, of a request that was sent again |
+/// | A change, the end of a load, or a table's creation or drop may or may not have taken effect | [`may_have_taken_effect`](Self::may_have_taken_effect) | `OutcomeUnknown`, whether time or connection was lost, or a request that was sent again was refused |
 /// | A change was refused, and made nothing | [`is_of_refused_change`](Self::is_of_refused_change) | `NoRoom`, `DiskFull`, `NotDurable`, `Damaged` |
 /// | The same call may succeed later | [`is_retryable`](Self::is_retryable) | all of kind [`Retry`](ErrorKind::Retry) |
 #[derive(Clone, Debug, thiserror::Error)]

@@ -68,9 +68,11 @@ impl ClientError {
         self.kind() == ErrorKind::Retry
     }
 
-    /// Whether there was no answer within the deadline, or within the time to connect, and nothing
-    /// was changed. A change whose answer did not come in time
-    /// [may have taken effect](Self::may_have_taken_effect), and is not meant.
+    /// Whether there was no answer within the deadline, or within the time to connect, and no
+    /// record was changed. A change whose answer did not come in time
+    /// [may have taken effect](Self::may_have_taken_effect), and is not meant; calls that create
+    /// tables, set their parameters or drop ranges are, also where they may yet be executed: they
+    /// can be repeated.
     pub fn is_timeout(&self) -> bool {
         let is_late = |error: &FabricError| error.kind() == FabricErrorKind::Deadline;
         matches!(self, Self::Deadline { .. }) || self.of_fabric().is_some_and(is_late)
@@ -87,11 +89,15 @@ impl ClientError {
     }
 
     /// Whether the change, or the load, that failed with this may have taken effect, or may still:
-    /// read before it is repeated. Otherwise it has not, and does not. Of a group the replies tell
-    /// it of the changes before the one that failed.
+    /// read before it is repeated. Otherwise a change has not, and does not. Of a group the replies
+    /// tell it of the changes before the one that failed. Of a load what was visible before it
+    /// failed stays, whatever the error: the ranges that were finished, of a table over several
+    /// memory nodes, and the records that were sent, where they are inserted.
     ///
-    /// Calls of [`Tables`](crate::Tables) and [`Nodes`](crate::Nodes) are not told apart so: where
-    /// their answer was lost, list the tables.
+    /// [`Tables::create`](crate::Tables::create) and
+    /// [`Tables::drop_table`](crate::Tables::drop_table) may be executed later, too, where this
+    /// says so: list the tables. Other calls that create tables or drop ranges, as those of
+    /// [`Nodes`](crate::Nodes), are not told apart so, and can be repeated.
     pub fn may_have_taken_effect(&self) -> bool {
         self.kind() == ErrorKind::Unknown
     }
