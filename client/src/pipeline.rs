@@ -315,7 +315,8 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// A lane for a write of a key. If an earlier write of the key may yet take effect, it is that
-    /// one's lane: the memory node refuses it once it has this one.
+    /// one's lane: the memory node refuses it once it has this one. Other keys take such lanes last,
+    /// lest that write has to wait for theirs.
     fn take_lane(&mut self, key: &K::Key) -> usize {
         // Its lane is the one that was used most, and its reply is likely to be there.
         self.take_if_answered(0);
@@ -329,6 +330,10 @@ impl<K: BuildKeys> Pipeline<K> {
             return lane;
         }
         loop {
+            let is_clear = |lane: &usize| self.doubts.iter().all(|(_, (other, _))| other != lane);
+            if let Some(at) = self.free.iter().rposition(is_clear) {
+                return self.free.remove(at);
+            }
             match self.free.pop() {
                 Some(lane) => return lane,
                 // There is one at least, so that all are in flight.
