@@ -104,6 +104,20 @@ impl<K: BuildKeys> TableClient<K> {
         self.here(|mut reader| reader.scan_keys(start, limit))
     }
 
+    /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys), and
+    /// of a table over several memory nodes those alone are read that have keys of the range.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan_range_keys(
+        &self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        self.here(|mut reader| reader.scan_range_keys(start, end, limit))
+    }
+
     /// As [`scan`](Self::scan), but passes each record to `take`, until that returns
     /// [`ControlFlow::Break`](std::ops::ControlFlow::Break), if it returns [such](ScanFlow). It may
     /// use this client: it then reads with buffers that are made for that call.

@@ -241,9 +241,27 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
 
     /// Up to `limit` keys from `start` on. As [`Client::scan_keys`](crate::Client::scan_keys).
     pub fn scan_keys(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
+        self.keys_up((start.as_key(), None), limit)
+    }
+
+    /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
+    pub fn scan_range_keys(
+        &mut self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        self.keys_up((start.as_key(), Some(end.as_key())), limit)
+    }
+
+    fn keys_up(
+        &mut self,
+        (start, end): (&K::Key, Option<&K::Key>),
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
         let mut keys = Vec::new();
         let take = |key: K::View<'_>, _: &[u8]| keys.push(key.borrow().to_owned());
-        self.scan_up((start.as_key(), None, Wanted::Presence), limit, take)?;
+        self.scan_up((start, end, Wanted::Presence), limit, take)?;
         Ok(keys)
     }
 

@@ -51,17 +51,18 @@ pub(crate) fn walk_keys<K: Keys>(
     limit: u64,
     mut take: impl FnMut(&K::Key) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let is_within = |key: &K::Owned| match &to {
-        Bound::Excluded(to) => key < to,
-        Bound::Included(to) => key <= to,
-        Bound::Unbounded => true,
-    };
     let (mut left, mut from) = (limit, Some(from));
     while let Some(start) = from.take().filter(|_| left > 0) {
         let wanted = left.min(PAGE);
-        let keys = client.scan_keys(KeyRef::<K>(start.borrow()), wanted as usize)?;
+        let start = KeyRef::<K>(start.borrow());
+        let keys = match &to {
+            Bound::Excluded(to) => {
+                client.scan_range_keys(start, KeyRef::<K>(to.borrow()), wanted as usize)?
+            }
+            _ => client.scan_keys(start, wanted as usize)?,
+        };
         for key in &keys {
-            if !is_within(key) || !take(key.borrow())? {
+            if !take(key.borrow())? {
                 return Ok(());
             }
         }

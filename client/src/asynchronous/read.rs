@@ -166,10 +166,31 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
-        let (mut keys, mut from) = (Vec::new(), start.as_key().to_owned());
-        while keys.len() < limit {
+        self.keys_of_span((start.as_key().to_owned(), None), limit).await
+    }
+
+    /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get).
+    pub async fn scan_range_keys(
+        &self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        self.keys_of_span((start.as_key().to_owned(), Some(end.as_key().to_owned())), limit).await
+    }
+
+    async fn keys_of_span(
+        &self,
+        (mut from, end): (K::Owned, Option<K::Owned>),
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        let mut keys = Vec::new();
+        while keys.len() < limit && end.as_ref().is_none_or(|end| from < *end) {
             let add = |keys: &mut Vec<K::Owned>, key: &K::Key| keys.push(key.to_owned());
-            let (more, next) = self.keys_part((from, None), limit - keys.len(), add).await?;
+            let (more, next) = self.keys_part((from, end.clone()), limit - keys.len(), add).await?;
             keys.extend(more);
             let Some(next) = next else { break };
             from = next;

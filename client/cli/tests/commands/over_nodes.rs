@@ -272,3 +272,20 @@ fn a_table_of_another_memory_node_in_the_url_is_found_and_made_no_second_time() 
     let left = nodes[0].json(0, "tables --json")[0]["tables"].as_array().unwrap().len();
     assert_eq!(left, 1, "but for the default one");
 }
+
+/// Keys were read from the end of the range on, at memory nodes that have none of it.
+#[test]
+fn keys_of_a_range_are_listed_without_the_memory_nodes_that_have_none_of_them() {
+    let mut nodes = [(); 2].map(|()| Node::start(16 << 20));
+    let all = nodes.each_ref().map(|node| node.url.as_str()).join(",");
+    ends_with(0, &format!("create --table t --nodes {all} --split-at 1000"));
+    for key in [5, 6, 900, 1000] {
+        nodes[0].ends_with(0, &format!("put --table t {key} 1"));
+    }
+    drop(nodes[1].serving.take());
+    for (range, keys) in [("--to 1000", "5 6 900"), ("--from 6 --to 1000", "6 900"), ("--to 900", "5 6")] {
+        let line = format!("scan --table t --deadline 1s --keys-only {range}");
+        let (out, _) = nodes[0].ends_with(0, &line);
+        assert_eq!(out.split_whitespace().collect::<Vec<_>>().join(" "), keys, "{line}");
+    }
+}
