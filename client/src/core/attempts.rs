@@ -61,8 +61,6 @@ pub(super) fn drive_as_it_gets_on<E: Endpoint, O: FindsRecords>(
         (found, is_first) = (now, false);
         endpoint.run(operation.batch())?;
     }
-    // What the attempt reads after this.
-    endpoint.set_patience(within);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, Neighbour, ScanBack, Side, find_nearest_to};
+use fpcache_fabric::Endpoint;
 
 use super::attempts::drive_as_it_gets_on;
 use super::read::{ClearedAtEnd, Rest, hand_over};
@@ -75,6 +76,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let mut scan = ScanBack::new(table.view(), kept.0, bound, from, rest.limit);
                 let ended = drive_as_it_gets_on(endpoint, &mut scan, ScanBack::stuck_at, within);
                 let flow = hand_over::<K, F>(scan.records(), &mut take);
+                // The time that this took is not the rest's.
+                endpoint.set_patience(within);
                 cost += scan.cost();
                 if flow.is_break() {
                     rest.limit = 0;

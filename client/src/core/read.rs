@@ -10,6 +10,7 @@ use fpcache::read::{
     Cost, Outcome, ReadError, Scan, ScanScratch, Wanted, WordAnswer, contains, look_up, look_up_word,
 };
 use fpcache::table::Table;
+use fpcache_fabric::Endpoint;
 
 use super::attempts::drive_as_it_gets_on;
 use super::recover::Retry;
@@ -120,6 +121,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 let ended = drive_as_it_gets_on(endpoint, &mut scan, Scan::stuck_at, within);
                 let flow = hand_over::<K, F>(scan.records(), &mut take);
+                // The time that this took is not the rest's.
+                endpoint.set_patience(within);
                 cost += scan.cost();
                 if flow.is_break() {
                     rest.limit = 0;

@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use fpcache_client::{
     Client, ClientConfig, CreateOptions, KeyKind, RecordShape, TableParameters, Tables, U64Keys,
@@ -89,4 +91,27 @@ fn the_first_records_are_handed_over_before_all_are_read() {
     }
     assert_eq!(client.count_from(0).unwrap(), RECORDS);
     assert_eq!(client.iter().count() as u64, RECORDS);
+}
+
+/// What was read after the pause had the time that was left before it.
+#[test]
+fn a_scan_whose_records_are_taken_slowly_is_not_out_of_time() {
+    let (_node, client, _) = table_of_long_records();
+    let deadline = Duration::from_secs(1);
+    let client = client.with_deadline(deadline);
+    for way in ["up", "down"] {
+        let mut found = 0;
+        let take = |_: u64, _: &[u8]| {
+            found += 1;
+            if found == 1 {
+                thread::sleep(deadline + deadline / 2);
+            }
+        };
+        let scanned = match way {
+            "up" => client.scan_with(0, usize::MAX, take),
+            _ => client.scan_back_with(u64::MAX, usize::MAX, take),
+        };
+        scanned.unwrap_or_else(|error| panic!("{way}: {error}"));
+        assert_eq!(found, RECORDS, "{way}");
+    }
 }
