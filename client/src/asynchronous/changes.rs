@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
+use fpcache::message::ErrorCode;
 use fpcache_fabric::FabricError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -72,6 +73,8 @@ struct Call<K: BuildKeys> {
     answer: oneshot::Sender<Vec<ChangeResult>>,
     /// Until it is taken to be sent. It may be sent again, if something is wrong with others.
     claim: Option<Arc<Claim>>,
+    /// Why the first request with it was refused, if it is to be sent again.
+    refused: Option<ClientError>,
 }
 
 /// Divides the changes of a call among the memory nodes that have their keys.
@@ -100,7 +103,7 @@ impl<K: BuildKeys> ChangeQueue<K> {
         ChangeReplier { answer, claim }: ChangeReplier,
     ) -> impl Future<Output = Result<(), ClientError>> + use<K> {
         let sender = self.sender(client, node);
-        let call = Call { piece, until, answer, claim: Some(claim) };
+        let call = Call { piece, until, answer, claim: Some(claim), refused: None };
         async move { sender?.send(call).await.map_err(|_| runtime_has_ended()) }
     }
 
@@ -142,15 +145,18 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     let changes = calls.iter().flat_map(|call| call.piece.changes.operations());
     let mut ended = client.write_each(changes).into_iter();
     let (is_alone, mut again) = (calls.len() == 1, Vec::new());
-    for call in calls.drain(..) {
+    for mut call in calls.drain(..) {
         let count = call.piece.changes.len();
         let mut own: Vec<ChangeResult> = ended.by_ref().take(count).collect();
         own.resize_with(count, || Err(unknown("the memory node has sent too few replies")));
         // Something is wrong with a change, perhaps another call's, or its long value was refused,
         // and none of the request was made.
-        match !is_alone && own.iter().all(|ended| ended.as_ref().is_err_and(is_of_a_request)) {
-            true => again.push(call),
-            false => call.answer(own),
+        match own.first() {
+            Some(Err(error)) if !is_alone && own.iter().all(is_of_one_change) => {
+                call.refused.get_or_insert_with(|| error.clone());
+                again.push(call);
+            }
+            _ => call.answer(own),
         }
     }
     // By halves, as most have nothing to do with it: one of hundreds costs the others a few
@@ -163,9 +169,14 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     }
 }
 
-/// Whether none of the changes of a request was made because of one of them, perhaps.
-fn is_of_a_request(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused(_)) || error.kind() == ErrorKind::Invalid
+/// Whether none of the changes of a request was made because of one of them, perhaps: for lack of
+/// room, or of memory for the time being, its long value may have been refused. What is refused for
+/// other reasons is refused to all.
+fn is_of_one_change(ended: &ChangeResult) -> bool {
+    ended.as_ref().is_err_and(|error| match error {
+        ClientError::Refused(refusal) if matches!(refusal.code, ErrorCode::Busy | ErrorCode::Full) => true,
+        error => error.kind() == ErrorKind::Invalid,
+    })
 }
 
 impl<K: BuildKeys> Call<K> {
@@ -191,8 +202,10 @@ impl<K: BuildKeys> Call<K> {
 fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
     let now = Instant::now();
     calls.retain(|call| !call.answer.is_closed());
-    for call in calls.extract_if(.., |call| call.until <= now) {
-        call.fail(FabricError::DeadlinePassed { waiting_for: OTHERS }.into());
+    for mut call in calls.extract_if(.., |call| call.until <= now) {
+        let late = || FabricError::DeadlinePassed { waiting_for: OTHERS }.into();
+        let error = call.refused.take().unwrap_or_else(late);
+        call.fail(error);
     }
     calls.iter().map(|call| call.until.saturating_duration_since(now)).max()
 }

@@ -176,3 +176,45 @@ fn a_long_value_that_a_memory_node_refuses_fails_no_changes_of_others() {
         assert_eq!(client.count_from(0).await.unwrap(), TASKS);
     });
 }
+
+/// They were divided again and again, as if one of them were the reason: twice as many requests.
+#[test]
+fn changes_of_clients_that_may_only_read_cost_few_requests() {
+    const TASKS: u64 = 64;
+    let (is_held, came) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (held, counted) = (Arc::clone(&is_held), Arc::clone(&came));
+    let node = ThreadNode::<U64Keys>::serving(16 << 20, |node| {
+        Meddled::new(node, move |node, client, request, reply| match Request::decode::<U64Keys>(0, request) {
+            Ok(Request::Write(_)) => {
+                counted.fetch_add(1, Ordering::SeqCst);
+                wait_until(|| !held.load(Ordering::SeqCst));
+                encode_reply(Err(&Refusal::new(ErrorCode::ReadOnly, "as the test has it")), reply);
+                Handled::Now
+            }
+            _ => node.handle(client, request, reply),
+        })
+    });
+    let client = node.client_with(ClientConfig::default().with_deadline(PATIENCE));
+    client.create(<U64Keys as TestKeys>::parameters_of(None)).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        is_held.store(true, Ordering::SeqCst);
+        let mut tasks = JoinSet::new();
+        for key in 0..=TASKS {
+            let client = client.clone();
+            tasks.spawn(async move { client.put(key, &[3; 8]).await });
+            while came.load(Ordering::SeqCst) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        // All of them are in the queue.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        is_held.store(false, Ordering::SeqCst);
+        for ended in tasks.join_all().await {
+            let refused = |refusal: &Refusal| refusal.code == ErrorCode::ReadOnly;
+            assert!(matches!(&ended, Err(ClientError::Refused(refusal)) if refused(refusal)), "{ended:?}");
+        }
+        let came = came.load(Ordering::SeqCst);
+        assert!(came < 5, "{came}");
+    });
+}
