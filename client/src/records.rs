@@ -22,8 +22,8 @@ pub(crate) const PARTS: (usize, usize) = (64, 1024);
 const PART_BYTES: usize = 16 << 20;
 
 /// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they
-/// are taken, or of 16 MiB where these are less. From [`TableClient::range`],
-/// [`TableClient::iter`] and [`ByteClient::prefix`].
+/// are taken, or of 16 MiB and one value where these are less: no more is kept for either end. From
+/// [`TableClient::range`], [`TableClient::iter`] and [`ByteClient::prefix`].
 ///
 /// Each record was there at one instant of the iteration. After an error there are no more.
 #[must_use = "nothing is fetched before records are taken"]
