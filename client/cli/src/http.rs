@@ -138,6 +138,7 @@ fn path_of(request: &[u8]) -> Result<&str, Status> {
     let mut words = line.split(' ');
     match (words.next(), words.next(), words.next(), words.next()) {
         (Some(_), Some(_), Some(version), None) if !version.starts_with("HTTP/1.") => Err(BAD),
+        (Some(_), Some(target), Some(_), None) if !target.starts_with('/') => Err(BAD),
         (Some("GET"), Some(target), Some(_), None) => Ok(target.split('?').next().unwrap_or_default()),
         (Some(_), Some(_), Some(_), None) => Err("405 Method Not Allowed"),
         _ => Err(BAD),

@@ -238,24 +238,29 @@ fn the_keys_of_a_snapshot_ascend_whatever_takes_the_slots_of_deleted_records() {
     const RING_BYTES: u64 = 1 << 20;
     let memory = |bytes| Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
     let value = |n: u64| vec![n as u8; VALUE as usize];
-    for seed in 0..6 {
+    for seed in 0..60 {
         let mut disk = MemoryDisk::new(seed);
         let begin = |disk: &MemoryDisk, life| {
-            let memories = Memories::new(memory(16 << 20), memory(recovery_area_bytes(RING_BYTES) as usize));
+            let memories = Memories::new(memory(6 << 20), memory(recovery_area_bytes(RING_BYTES) as usize));
             let startup = Startup { ring_bytes: RING_BYTES, ..startup(SyncPolicy::Never, life) };
             restore::<U64Keys, _, _>(memories, disk.clone(), &startup, Background::Inline, None)
         };
         let (mut node, _) = begin(&disk, 1).expect("a beginning");
-        let records = (0..300u32).map(|n| (u64::from(2 * n), value(n.into())));
+        let records = (0..120u32).map(|n| (u64::from(2 * n), value(n.into())));
         node.load_records(Integers::parameters(VALUE), (), records).expect("room");
         let (mut writer, mut random) = (Writer::<Integers>::new(5), Random(seed));
+        // Snapshots are named by the entry that they begin with: not the load's again.
+        writer.one(&mut node, WriteKind::Put, 1, RecordToken::default(), &value(1));
         let before = snapshots(&disk);
         node.begin_snapshot();
         while snapshots(&disk) == before {
-            for _ in 0..random.below(20) {
-                let kind = [WriteKind::Put, WriteKind::Delete][random.below(2) as usize];
-                let key = random.below(600);
-                writer.one(&mut node, kind, key, RecordToken::default(), &value(key));
+            // Wherever the snapshot has got to, some of these lie on both sides of it.
+            let middle = random.below(180);
+            for key in (middle + 30..middle + 60).filter(|key| key % 2 == 0) {
+                writer.one(&mut node, WriteKind::Delete, key, RecordToken::default(), &[]);
+            }
+            for key in (middle..middle + 30).filter(|key| key % 2 == 1) {
+                writer.one(&mut node, WriteKind::Put, key, RecordToken::default(), &value(key));
             }
             node.work();
         }

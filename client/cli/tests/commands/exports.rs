@@ -10,9 +10,9 @@ use crate::{Node, command};
 /// It held records of both, and ended well.
 #[test]
 fn an_export_of_a_table_that_is_made_anew_meanwhile_fails() {
-    let node = Node::start(32 << 20);
-    // More than the pipe to this process and a page of the scan have room for.
-    node.ends_with(0, "load sequential:50000");
+    let node = Node::start(256 << 20);
+    // More than the pipe to this process and what a scan reads at once have room for.
+    node.ends_with(0, "load sequential:20000 --value-bytes 2000");
     let mut child = command()
         .env("FPCACHE_URL", &node.url)
         .arg("export")
@@ -23,9 +23,9 @@ fn an_export_of_a_table_that_is_made_anew_meanwhile_fails() {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut first = String::new();
     lines.read_line(&mut first).unwrap();
-    assert_eq!(first, "0\t0\n");
+    assert!(first.starts_with("0\t"), "{first}");
     node.ends_with(0, "drop default --yes");
-    node.ends_with(0, "load sequential:40000");
+    node.ends_with(0, "load sequential:19000 --value-bytes 2000");
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();

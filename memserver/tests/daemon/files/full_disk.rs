@@ -70,7 +70,7 @@ fn a_disk_without_room_for_what_each_table_takes_is_told_with_that() {
     let ended = place.within("empty", &options).output().unwrap();
     let error = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(2), "{error}");
-    for part in ["32.0 MiB", "notes.fpn", "each table", "--data-dir"] {
+    for part in ["32.0 MiB", "notes.new", "each table", "--data-dir"] {
         assert!(error.contains(part), "{part} in {error}");
     }
     assert!(!error.contains("ask for a smaller region"), "{error}");
