@@ -114,7 +114,7 @@ pub(crate) struct Parameters {
 
     /// Store records in groups. With 0.25 to 0.35 bytes per key on the compute node, nearly every
     /// lookup is then one READ. Over shared memory it saves nothing. For slots of up to 64 bytes
-    /// plain groups, or --groups=seeded, which takes a third of the bytes, but after inserts more
+    /// plain groups, or --groups=seeded, which takes half of the bytes, but after inserts more
     /// lookups need a second READ; for longer slots pilots, which lead to the very record. auto is
     /// plain or pilots. pilots:16 has blocks of 16 slots instead of 32: scans READ fewer slots
     /// beyond what they want, for 0.08 bytes more per key [possible values: auto, plain, seeded,

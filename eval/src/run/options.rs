@@ -109,7 +109,7 @@ pub struct RunArgs {
     pub fill: Option<f64>,
 
     /// Store records in groups, with 0.25 to 0.35 bytes per key on the compute node, as --plan
-    /// groups does: plain ones for slots of up to 64 bytes, or --groups=seeded, with a third of the
+    /// groups does: plain ones for slots of up to 64 bytes, or --groups=seeded, with half of the
     /// bytes; pilots for longer slots, and pilots:16 in shorter blocks than the usual 32 slots, for
     /// scans [possible values: auto, plain, seeded, pilots, pilots:SLOTS]
     #[arg(

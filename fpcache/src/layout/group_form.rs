@@ -8,7 +8,7 @@ pub enum GroupForm {
     /// Each by a separator of its own.
     #[default]
     Plain = 1,
-    /// Those of a block, which have one separator, by the keys' hashes and a seed: a third of the
+    /// Those of a block, which have one separator, by the keys' hashes and a seed: half of the
     /// bytes on the compute node, and of those keys that inserts put elsewhere somewhat more.
     Seeded = 2,
     /// Slots, each a group of one, of which a key's hash chooses by a pilot: for slots so long that
