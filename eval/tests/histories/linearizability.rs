@@ -271,7 +271,7 @@ fn by_cards<K: NumberedKeys>() {
     for groups in groupings.map(Some).into_iter().chain([None]) {
         let parameters = TableParameters { groups, ..K::small_segments() };
         let (_serving, url, config) = listening::<K>(CARDS, parameters, &keys);
-        let by = |plan| config.with_plan(PlanChoice::Fixed(plan));
+        let by = |plan| config.clone().with_plan(PlanChoice::Fixed(plan));
         let other = groups.map_or(Plan::Range, |_| Plan::Groups);
         let ways = [
             (other.name(), by(other)),

@@ -164,7 +164,7 @@ fn rdma_reads_by_cards_beside_writes_in_flight_have_an_order() {
     fn by_cards<K: NumberedKeys>(ways: [usize; 3], seed: u64) {
         let keys: Vec<u64> = (0..200).map(|i| i * 7).collect();
         let (_serving, url, config) = listening::<K>(CARDS, K::small_segments(), &keys);
-        let first = TableClient::<K>::connect_with(&url, config).unwrap();
+        let first = TableClient::<K>::connect_with(&url, config.clone()).unwrap();
         run_over(&first, config, ways, (&keys, 1_000, seed));
     }
     by_cards::<U64Keys>([0, 1, 2], 1);
