@@ -274,8 +274,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// As for [`push`](Self::push); nothing is visible then, unless the records were inserted.
     /// [`OutcomeUnknown`](ClientError::OutcomeUnknown) if the memory node did not answer: either
     /// all records are there or none; and if it could not write them to its disk: they are there,
-    /// and lost if it restarts before it could. It is given the client's deadline and, because it may have to
-    /// write all of them to a disk first, a second more for each 16 MiB.
+    /// and lost if it restarts before it could. It is given the client's deadline and, because it
+    /// may have to write all of them to a disk first, a second more for each 16 MiB.
     ///
     /// In a table over several memory nodes, one range after another becomes visible. An error
     /// names the memory node; the ranges before it stay loaded.

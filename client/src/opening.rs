@@ -36,8 +36,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Parameters`](ClientError::Parameters) if they are out of range; [`OtherKeys`](ClientError::OtherKeys) if the table has keys
-    /// of the other kind; there is no memory for it;
+    /// [`Parameters`](ClientError::Parameters) if they are out of range;
+    /// [`OtherKeys`](ClientError::OtherKeys) if the table has keys of the other kind; there is no
+    /// memory for it;
     /// [`TableNotWhole`](ClientError::TableNotWhole), which passes, unless what makes or drops the
     /// table was broken off: then its text says what to do, and who repeats the call should end
     /// after some time; or as for [`connect_with`](Self::connect_with).

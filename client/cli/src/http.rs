@@ -1,5 +1,5 @@
-//! A small HTTP server for figures: `GET` alone, a few connections at a time, each of which is closed
-//! after its answer.
+//! A small HTTP server for figures: `GET` alone, a few connections at a time, each of which is
+//! closed after its answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -252,8 +252,9 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
     hits
 }
 
-/// The lanes of first words in each of the three vectors that eight slots are; those of second words are the next vector's
-/// of these. So all first words can be in one vector, and all second ones.
+/// The lanes of first words in each of the three vectors that eight slots are; those of second
+/// words are the next vector's of these. So all first words can be in one vector, and all second
+/// ones.
 const FIRSTS: [u8; SLOT_WORDS] = [0b0100_1001, 0b1001_0010, 0b0010_0100];
 /// Which slot's second word each lane holds then.
 const SLOTS_OF_SECONDS: [i64; EIGHT] = [5, 0, 3, 6, 1, 4, 7, 2];

@@ -48,7 +48,7 @@ impl Rules {
     }
 
     #[inline(always)]
-    pub(super) fn vouched(self, word: SlotWord, generation: u32, body: &[u8]) -> bool {
+    pub(super) fn is_proven(self, word: SlotWord, generation: u32, body: &[u8]) -> bool {
         #[cfg(feature = "sabotage")]
         if self.skips_checksums {
             return true;
@@ -58,7 +58,7 @@ impl Rules {
 
     /// The same, for a slot of one word and a record of two.
     #[inline(always)]
-    pub(super) fn vouched_pair(self, word: SlotWord, generation: u32, slot: &[u64]) -> bool {
+    pub(super) fn is_pair_proven(self, word: SlotWord, generation: u32, slot: &[u64]) -> bool {
         #[cfg(feature = "sabotage")]
         if self.skips_checksums {
             return true;
@@ -79,7 +79,7 @@ pub(super) fn classify<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) 
         SlotState::Free | SlotState::Busy => SlotRead::Torn,
         SlotState::Frozen => SlotRead::Frozen,
         SlotState::Live => match rules.shape.parts::<K>(body) {
-            Some(RecordParts { key, value }) if rules.vouched(word, generation, body) => {
+            Some(RecordParts { key, value }) if rules.is_proven(word, generation, body) => {
                 SlotRead::Live { key, version: word.version(), value }
             }
             _ => SlotRead::Torn,
@@ -139,7 +139,7 @@ pub(super) fn check<'s, K: KeySpace>(
         && *key == wanted_word
         && let word = SlotWord::from_bits(*word)
         && word.state() == SlotState::Live
-        && rules.vouched_pair(word, generation, slot)
+        && rules.is_pair_proven(word, generation, slot)
     {
         let value = &slot.as_bytes()[2 * SLOT_WORD_BYTES..][..value_bytes.min(8) as usize];
         return Ok(Check::Found { version: word.version(), value: Stored::Here(value) });

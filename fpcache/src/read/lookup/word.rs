@@ -154,7 +154,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         let word = SlotWord::from_bits(word);
         let is_answer = Some(shown) == K::word(key)
             && word.state() == SlotState::Live
-            && Rules::of(self.table.view()).vouched_pair(word, attempt.generation, &record);
+            && Rules::of(self.table.view()).is_pair_proven(word, attempt.generation, &record);
         is_answer.then_some((word, value))
     }
 }

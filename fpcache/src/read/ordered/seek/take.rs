@@ -124,7 +124,7 @@ impl<K: KeySpace> Seek<K> {
             let parts = rules
                 .shape
                 .parts::<K>(body)
-                .filter(|_| rule.is_guarded || rules.vouched(word, generation, body));
+                .filter(|_| rule.is_guarded || rules.is_proven(word, generation, body));
             let Some(parts) = parts else {
                 self.keep_as_busy(word);
                 continue;
