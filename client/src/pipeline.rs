@@ -315,8 +315,8 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// A lane for a write of a key. If an earlier write of the key may yet take effect, it is that
-    /// one's lane: the memory node refuses it once it has this one. Other keys take such lanes last,
-    /// lest that write has to wait for theirs.
+    /// one's lane: the memory node refuses it once it has this one. Other keys take such lanes
+    /// last, lest that write has to wait for theirs.
     fn take_lane(&mut self, key: &K::Key) -> usize {
         // Its lane is the one that was used most, and its reply is likely to be there.
         self.take_if_answered(0);
@@ -361,8 +361,8 @@ impl<K: BuildKeys> Pipeline<K> {
         false
     }
 
-    /// Waits for one of the writes in flight: for the oldest, if all are at one memory node. One that
-    /// is silent does not withhold what others answer.
+    /// Waits for one of the writes in flight: for the oldest, if all are at one memory node. One
+    /// that is silent does not withhold what others answer.
     fn settle_one(&mut self) {
         let backoff = Backoff::new();
         let nodes = |write: &Flying<_>| self.lanes[write.lane].node();

@@ -18,7 +18,8 @@ use crate::span::Span;
 /// wait for many.
 pub(crate) const PARTS: (usize, usize) = (64, 1024);
 
-/// Bytes of values after which a part ends sooner: as many as a scan finds before it has them taken.
+/// Bytes of values after which a part ends sooner: as many as a scan finds before it has them
+/// taken.
 const PART_BYTES: usize = 16 << 20;
 
 /// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they

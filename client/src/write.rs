@@ -10,10 +10,10 @@ use crate::error::ClientError;
 use crate::key::AsKey;
 
 impl<K: BuildKeys> TableClient<K> {
-    /// Inserts a record, **or writes nothing if the key exists**, which is no error: look at what it
-    /// returns, or use [`put`](Self::put), which replaces the value. Like every change, this is one
-    /// request to the memory node's processor; a value longer than a request (1 MiB by default) is
-    /// sent ahead of it in pieces, with a request each.
+    /// Inserts a record, **or writes nothing if the key exists**, which is no error: look at what
+    /// it returns, or use [`put`](Self::put), which replaces the value. Like every change, this is
+    /// one request to the memory node's processor; a value longer than a request (1 MiB by default)
+    /// is sent ahead of it in pieces, with a request each.
     ///
     /// A request without a reply is sent again, over a new connection if necessary, and takes
     /// effect at most once.

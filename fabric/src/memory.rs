@@ -3,9 +3,9 @@
 //! Beside verbs this is the only module of the crate with `unsafe` code. Nothing here ever makes a
 //! `&[u8]` into the mapping: bytes are loaded by relaxed atomic loads of aligned 8-byte words, or
 //! by vector loads that stand for these ([`Words`]), into private memory or a register, and only
-//! then looked at. A racing writer can therefore make a copy a mixture of old and new words (it *tears*),
-//! never undefined behaviour; checksums and versions, the business of the layers above, detect
-//! that.
+//! then looked at. A racing writer can therefore make a copy a mixture of old and new words (it
+//! *tears*), never undefined behaviour; checksums and versions, the business of the layers above,
+//! detect that.
 //!
 //! **One access size.** Rust leaves racing atomic accesses of different sizes undefined, so every
 //! access is of whole, aligned 8-byte words. A read of odd bytes loads the words they lie in; a

@@ -60,7 +60,8 @@ pub struct Table<K: KeySpace> {
     groups: Option<Arc<GroupTables>>,
     options: TableOptions,
     measured: Measured,
-    /// Segments from which on more room for tables of groups, or a larger hot cache, would be of use.
+    /// Segments from which on more room for tables of groups, or a larger hot cache, would be of
+    /// use.
     outgrown_at: u64,
     /// See [`has_words`](Self::has_words).
     has_words: bool,

@@ -27,11 +27,11 @@
 //!
 //! # Why quantisation costs nothing
 //!
-//! Let the quantised line be `w = s + δ` with `0 <= δ < 1` and δ not decreasing: a slope rounded *up*
-//! and any constant. Then `w_j - w_i >= s_j - s_i` keeps 1, `w >= s` keeps 2, and in 3 `floor(w_i)`
-//! exceeds an integer that `s_i` does not exceed by no more than 0. A mantissa of 32 bits makes δ
-//! less than 2^-14 slots over the at most 2^17 that a line rises, and 1/256 slot is the intercept's
-//! step.
+//! Let the quantised line be `w = s + δ` with `0 <= δ < 1` and δ not decreasing: a slope rounded
+//! *up* and any constant. Then `w_j - w_i >= s_j - s_i` keeps 1, `w >= s` keeps 2, and in 3
+//! `floor(w_i)` exceeds an integer that `s_i` does not exceed by no more than 0. A mantissa of 32
+//! bits makes δ less than 2^-14 slots over the at most 2^17 that a line rises, and 1/256 slot is
+//! the intercept's step.
 //!
 //! Only the slope is taken from the fit, half-way between its extremes. The intercept is chosen by
 //! replaying the keys, so that 2 and 3 are met with equal room; that a right one exists is what the

@@ -349,8 +349,8 @@ impl Daemon {
         self.catalogue.node(name).ok_or(DaemonError::Refused(internal))
     }
 
-    /// What ends [`serve`](Self::serve) as a signal does, for programs that run a memory node beside
-    /// other work; used before, it ends it at once.
+    /// What ends [`serve`](Self::serve) as a signal does, for programs that run a memory node
+    /// beside other work; used before, it ends it at once.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }

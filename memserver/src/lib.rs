@@ -2,8 +2,8 @@
 //!
 //! A memory node owns the regions of its tables and is their only writer. It loads tables, changes
 //! records and replaces segments. Lookups are one-sided: over shared memory and RDMA they do not
-//! involve it; over sockets dedicated threads answer the READs, or look single keys and small groups
-//! up themselves. Acknowledged writes are as durable as it was told to make them.
+//! involve it; over sockets dedicated threads answer the READs, or look single keys and small
+//! groups up themselves. Acknowledged writes are as durable as it was told to make them.
 //!
 //! | module | holds |
 //! |---|---|

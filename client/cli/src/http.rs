@@ -30,7 +30,8 @@ pub(crate) struct Answer {
 /// A status and its phrase.
 type Status = &'static str;
 
-/// Answers requests for paths until the stop is readable, and those that are being attended to then.
+/// Answers requests for paths until the stop is readable, and those that are being attended to
+/// then.
 pub(crate) fn serve(
     listener: &TcpListener,
     stop: &UnixStream,

@@ -1,7 +1,7 @@
 //! `fpcache-cli`: loads, reads, changes and checks a memory node from the command line.
 //!
-//! Exit codes: 0 success; 1 a key is absent, exists already or has changed, an answer is wrong, or a
-//! table is closed (`ping --ready`); 2 usage error or failure.
+//! Exit codes: 0 success; 1 a key is absent, exists already or has changed, an answer is wrong, or
+//! a table is closed (`ping --ready`); 2 usage error or failure.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

@@ -27,9 +27,9 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsCommand {
-    /// Serve the metrics to Prometheus until SIGTERM or Ctrl-C, at /metrics of this address, such as
-    /// 127.0.0.1:9476, and at /healthz whether all memory nodes answer. Whoever reaches the address
-    /// can read them
+    /// Serve the metrics to Prometheus until SIGTERM or Ctrl-C, at /metrics of this address, such
+    /// as 127.0.0.1:9476, and at /healthz whether all memory nodes answer. Whoever reaches the
+    /// address can read them
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
 }

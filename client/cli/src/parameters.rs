@@ -95,8 +95,8 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "BITS|auto|none")]
     fingerprint_bits: Option<WidthChoice>,
 
-    /// Share of slots that hold a record, more than 0.01 and at most 1 [default: 0.85, with --groups
-    /// 0.8]
+    /// Share of slots that hold a record, more than 0.01 and at most 1 [default: 0.85, with
+    /// --groups 0.8]
     #[arg(long, value_name = "SHARE")]
     fill: Option<f64>,
 

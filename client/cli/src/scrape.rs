@@ -161,7 +161,8 @@ impl NodeScraper {
                 }
                 Err(error) if is_gone(&error) => continue,
                 Err(error) => {
-                    // Where it is the memory node that does not answer, no other table need be tried.
+                    // Where it is the memory node that does not answer, no other table need be
+                    // tried.
                     if !left(until).is_zero() {
                         self.tables()?.ping()?;
                     }

@@ -338,7 +338,8 @@ fn a_change_that_cannot_be_made_fails_alone_also_over_two_memory_nodes() {
             });
         }
         for (key, inserted) in tasks.join_all().await {
-            // `Exists` would say that it was made before, by a request that was told to have failed.
+            // `Exists` would say that it was made before, by a request that was told to have
+            // failed.
             assert_eq!(inserted.ok(), (key % 10 != 0).then_some(Inserted::New));
             assert_eq!(client.contains(key).await.unwrap(), key % 10 != 0);
         }

@@ -366,8 +366,8 @@ fn a_client_for_other_keys_is_told_so_when_it_is_opened() {
     }
 }
 
-/// It was told as a failure after which the request may be repeated: a second drop is of a table that
-/// another program has made meanwhile.
+/// It was told as a failure after which the request may be repeated: a second drop is of a table
+/// that another program has made meanwhile.
 #[test]
 fn a_request_about_a_table_that_is_not_answered_is_of_unknown_outcome() {
     let node = remote::Node::start();

@@ -1,9 +1,9 @@
 //! The memory of a simulated memory node: what it has stored, and what of that can be seen.
 //!
 //! A store takes effect at once in the *private* image, which the memory node's own loads see, and
-//! joins a queue in program order. The scheduler moves stores one by one from the queue to the *visible*
-//! image, which READs see. So readers meet every state between two stores although the memory
-//! node's code runs in one go.
+//! joins a queue in program order. The scheduler moves stores one by one from the queue to the
+//! *visible* image, which READs see. So readers meet every state between two stores although the
+//! memory node's code runs in one go.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,7 +1,8 @@
 //! A measurement of what a memory node's processor spends on a READ over sockets, and on
 //! connections that are idle or stuck: of the threads' processor time, which other load disturbs
 //! less than elapsed time:
-//! `cargo test --release -p fpcache-fabric --test conformance --locked -- --ignored --nocapture --test-threads 1 cost_of`.
+//! `cargo test --release -p fpcache-fabric --test conformance --locked -- --ignored --nocapture
+//! --test-threads 1 cost_of`.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

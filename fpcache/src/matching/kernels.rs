@@ -38,8 +38,8 @@ pub(crate) trait Kernels: Copy {
     /// first, and where the first of them is. Without a branch on what the window holds.
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits;
 
-    /// Which of `slots`, whole eights of [`SLOT_WORDS`](super::SLOT_WORDS) words each, shows the key
-    /// nearest to another in its second word. Without a branch on what the slots hold.
+    /// Which of `slots`, whole eights of [`SLOT_WORDS`](super::SLOT_WORDS) words each, shows the
+    /// key nearest to another in its second word. Without a branch on what the slots hold.
     fn nearest_in(self, slots: Words<'_>, query: NearestQuery) -> NearestSlot;
 
     /// Whether the first word of any of `slots`, which are as many,

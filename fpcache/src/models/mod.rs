@@ -48,8 +48,8 @@ impl<K: KeySpace> Models<K> {
         }
     }
 
-    /// Passes the segment whose range holds a key to `take`, with how many bytes the key shares with
-    /// its first one; `None` if the page of the directory for it is not here.
+    /// Passes the segment whose range holds a key to `take`, with how many bytes the key shares
+    /// with its first one; `None` if the page of the directory for it is not here.
     #[inline(always)]
     pub(crate) fn with_segment<R>(
         &self,

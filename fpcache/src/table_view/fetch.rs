@@ -28,8 +28,8 @@ pub fn read_parameters<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<Tab
     Ok(superblock.table.ok_or(OpenError::Empty)?.parameters)
 }
 
-/// The end of the bytes that a table uses, as the superblock has it now, and no more than its region
-/// has: one round trip.
+/// The end of the bytes that a table uses, as the superblock has it now, and no more than its
+/// region has: one round trip.
 ///
 /// # Errors
 /// As for [`read_parameters`]: [`OpenError::Superblock`] if the table was dropped.
@@ -66,8 +66,8 @@ pub(crate) fn reuse_sequence<E: Endpoint>(endpoint: &mut E) -> Result<u64, Fabri
 }
 
 /// Whether the parts of the table that this superblock names were replaced since, so that their
-/// memory may hold something else. Its sequence alone does not tell: the line that holds it may have
-/// been fetched after the others, from a superblock that was being written.
+/// memory may hold something else. Its sequence alone does not tell: the line that holds it may
+/// have been fetched after the others, from a superblock that was being written.
 pub(super) fn has_moved<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
@@ -149,8 +149,8 @@ fn read_root<K: KeySpace, E: Endpoint>(
     Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
 }
 
-/// The whole directory, or `None` as soon as it takes more than `bytes` bytes: byte strings may take
-/// more than was foretold.
+/// The whole directory, or `None` as soon as it takes more than `bytes` bytes: byte strings may
+/// take more than was foretold.
 fn read_pages<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,

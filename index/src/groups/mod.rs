@@ -2,9 +2,9 @@
 //! segment's line.
 //!
 //! A line predicts a slot within ±ε, and a segment's order within that window is free. Here it is
-//! spent on *blocks* of slots that hold keys in their order, equally many in each. A 16-bit *separator*
-//! a block, relative to the line, names the block of a key, so that one READ of few slots finds
-//! nearly every key, present or absent, whatever ε is. Three forms:
+//! spent on *blocks* of slots that hold keys in their order, equally many in each. A 16-bit
+//! *separator* a block, relative to the line, names the block of a key, so that one READ of few
+//! slots finds nearly every key, present or absent, whatever ε is. Three forms:
 //!
 //! | form | a block is | names besides | what is READ |
 //! |---|---|---|---|

@@ -178,8 +178,8 @@ impl LeftRegion {
 }
 
 impl Drop for LeftRegion {
-    /// After a panic nobody has it to be given up when the table is dropped again. One that the disk
-    /// has is given up by its file then; until it is dropped there, the table is as it was.
+    /// After a panic nobody has it to be given up when the table is dropped again. One that the
+    /// disk has is given up by its file then; until it is dropped there, the table is as it was.
     fn drop(&mut self) {
         if thread::panicking() && !self.is_durable {
             let _ = self.give_up();

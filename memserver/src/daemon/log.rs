@@ -26,9 +26,9 @@ const BEFORE_UNWINDING: Duration = Duration::from_millis(100);
 
 /// Has the events of this level and above written to the standard error from here on, a line each,
 /// by a thread of its own: a memory node does not wait for its log to be read. Lines that do not
-/// fit 256 KiB until they can be written are lost, and a line says how many; one that is longer than
-/// a quarter of that is cut. Dropping the answer waits until those that there are have been written,
-/// for a second at most.
+/// fit 256 KiB until they can be written are lost, and a line says how many; one that is longer
+/// than a quarter of that is cut. Dropping the answer waits until those that there are have been
+/// written, for a second at most.
 ///
 /// A line that cannot be written, as on a full disk, is lost: it must not end a memory node. Does
 /// nothing in a process that has a subscriber of its own already: that one is wanted.

@@ -158,11 +158,11 @@ pub(crate) enum Expected {
     AtLeast(u64),
 }
 
-/// Whether a snapshot is likely to fit, with some room for the log meanwhile; or may fit, where that
-/// is enough: one that cannot takes room that others need, until the disk is full. Of what the records
-/// take at most, and what as many took in the newest snapshot, the lesser counts: records of one
-/// table vary in length, and a table that never gets another snapshot is worse off than one whose
-/// snapshot fails.
+/// Whether a snapshot is likely to fit, with some room for the log meanwhile; or may fit, where
+/// that is enough: one that cannot takes room that others need, until the disk is full. Of what the
+/// records take at most, and what as many took in the newest snapshot, the lesser counts: records
+/// of one table vary in length, and a table that never gets another snapshot is worse off than one
+/// whose snapshot fails.
 ///
 /// # Errors
 /// It is not.
@@ -363,9 +363,9 @@ pub struct Pruned {
     pub logs: Vec<String>,
 }
 
-/// Removes all snapshots but the newest `keep` (at least one) of the store of `lineage`, and the log
-/// files that end before the first LSN of the oldest one kept. Snapshots whose header or footer is
-/// damaged, or cannot be read, do not count as kept, nor those of another store or with another
+/// Removes all snapshots but the newest `keep` (at least one) of the store of `lineage`, and the
+/// log files that end before the first LSN of the oldest one kept. Snapshots whose header or footer
+/// is damaged, or cannot be read, do not count as kept, nor those of another store or with another
 /// layout, and are left for someone to examine them. The last log file stays always.
 ///
 /// # Errors

@@ -242,8 +242,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             Ok(SnapshotStep::Waits | SnapshotStep::Idle) => {
                 let Some(wal) = &mut self.wal else { return Work::Nothing };
-                // One that finds no room tries again first, and a step of the snapshot says how that
-                // ended.
+                // One that finds no room tries again first, and a step of the snapshot says how
+                // that ended.
                 let Some(failure) = wal.failure().filter(|failure| !failure.is_full()) else {
                     wal.want_synced(wal.last());
                     return Work::At(self.clock.now() + PAUSE);
@@ -269,8 +269,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 SnapshotStep::Idle | SnapshotStep::Waits => {
                     let Some(wal) = &mut self.wal else { return Ok(()) };
                     let waited = wal.wait_a_little();
-                    // One that finds no room tries again first, and a step of the snapshot says how that
-                    // ended.
+                    // One that finds no room tries again first, and a step of the snapshot says how
+                    // that ended.
                     if let Some(failure) = waited
                         && wal.failure().is_some_and(|failure| !failure.is_full())
                     {

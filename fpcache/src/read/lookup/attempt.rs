@@ -30,8 +30,8 @@ pub(super) use place::{Attempt, Slot};
 /// Keys that are under way together: their windows and slots fit a first-level cache.
 pub(in crate::read) const TOGETHER: usize = 32;
 
-/// Lookups of one table by the short way. `WORDS` says that the table [has words](Table::has_words),
-/// which lets the compiler leave out what these never need.
+/// Lookups of one table by the short way. `WORDS` says that the table [has
+/// words](Table::has_words), which lets the compiler leave out what these never need.
 pub(super) struct Attempts<'a, K: KeySpace, L, M, const WORDS: bool> {
     pub(super) look: &'a mut L,
     pub(super) table: &'a Table<K>,

@@ -55,7 +55,8 @@ fn build(path: &Path, inode: u64, names: &impl Fn(u64) -> Names) {
 /// A machine with folders, and what a memory node on it has acknowledged.
 struct Machine {
     root: PathBuf,
-    /// The folders as they were last synced. They are kept open, so that their inodes remain theirs.
+    /// The folders as they were last synced. They are kept open, so that their inodes remain
+    /// theirs.
     synced: HashMap<u64, (File, Names)>,
     /// The creations of the tables that there are.
     tables: BTreeMap<String, u64>,

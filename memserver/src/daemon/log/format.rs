@@ -69,8 +69,8 @@ fn push_escaped(escaped: &mut String, c: char) {
     };
 }
 
-/// Text has `fpcache-memserver: ` and the level, unless it is that of what goes as it should, before
-/// message and fields.
+/// Text has `fpcache-memserver: ` and the level, unless it is that of what goes as it should,
+/// before message and fields.
 impl<S, N> FormatEvent<S, N> for LogFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -1,4 +1,5 @@
-//! Records in copies of slots: which are whole, and a window's fingerprints, which some tables have made of them.
+//! Records in copies of slots: which are whole, and a window's fingerprints, which some tables have
+//! made of them.
 
 use std::borrow::Borrow;
 

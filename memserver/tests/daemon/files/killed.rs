@@ -1,5 +1,6 @@
-//! Daemons that are killed while their log goes on to another file, while a snapshot is written, and
-//! while what it replaces is removed: with records so long that all of that happens every second.
+//! Daemons that are killed while their log goes on to another file, while a snapshot is written,
+//! and while what it replaces is removed: with records so long that all of that happens every
+//! second.
 
 use std::collections::BTreeSet;
 use std::thread;

@@ -1,5 +1,5 @@
-//! Clients that repeat their requests, in the lives of a table: what was done is not done again, and
-//! the reply is what it was.
+//! Clients that repeat their requests, in the lives of a table: what was done is not done again,
+//! and the reply is what it was.
 
 use std::borrow::Borrow;
 
@@ -39,8 +39,8 @@ impl Asking {
         Self { client, key, requests: 0, last: None, may_be_forgotten: false }
     }
 
-    /// Makes a new request, or repeats the last one. `may` has the values that the key may have, and
-    /// has those afterwards.
+    /// Makes a new request, or repeats the last one. `may` has the values that the key may have,
+    /// and has those afterwards.
     pub fn ask<T: TestKeys>(
         &mut self,
         node: &mut Node<T>,
@@ -64,7 +64,8 @@ impl Asking {
         if let Some(known) = asked.status {
             let is_open = match &reply {
                 Err(refusal) if refusal.code == ErrorCode::Forgotten => self.may_be_forgotten,
-                // The log cannot be written, and what the process before did may not be on the disk.
+                // The log cannot be written, and what the process before did may not be on the
+                // disk.
                 Err(refusal) => refusal.code == ErrorCode::NotDurable,
                 Ok(_) => false,
             };

@@ -208,8 +208,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
 
     /// Has the slots fetched that lie near the predicted one, some of which may lie beside the
     /// window: where the key is among them, its slot comes with the fingerprints that name it. Of
-    /// keys as uneven as fb's, a sixth lie where they are predicted, and two fifths within ten slots
-    /// of that. Farther gains nothing.
+    /// keys as uneven as fb's, a sixth lie where they are predicted, and two fifths within ten
+    /// slots of that. Farther gains nothing.
     #[inline(always)]
     pub(in crate::read::lookup) fn prefetch_near(&self, attempt: &Attempt) {
         self.look.prefetch_around(attempt.slot_address(attempt.predicted, self.slot_bytes()));
