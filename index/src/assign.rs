@@ -102,13 +102,13 @@ pub(crate) fn spread_slots(predictions: &[u16], model: &SegmentModel) -> Option<
             (even, over) = (even + 1, over - 2 * keys);
         }
     }
-    bring_home(&mut slots, predictions, model);
+    move_to_predicted(&mut slots, predictions, model);
     Some(slots)
 }
 
 /// Has keys change slots with the keys in their homes, where both stay within their windows and
 /// none leaves its home: which slots are taken stays as it is. One sweep over the keys.
-fn bring_home(slots: &mut [u16], predictions: &[u16], model: &SegmentModel) {
+fn move_to_predicted(slots: &mut [u16], predictions: &[u16], model: &SegmentModel) {
     let mut owners = vec![NONE; usize::from(model.cap)];
     for (key, slot) in slots.iter().enumerate() {
         // Below the number of slots, which fits.
@@ -286,7 +286,7 @@ mod tests {
         let change = |predictions: &[u16], epsilon, slots: &[u16]| {
             let mut slots = slots.to_vec();
             let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon };
-            bring_home(&mut slots, predictions, &model);
+            move_to_predicted(&mut slots, predictions, &model);
             slots
         };
         assert_eq!(change(&[4, 6], 5, &[3, 4]), [4, 3]);
