@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::clock::Deadline;
-use crate::memory::let_go;
+use crate::memory::detach_inherited;
 
 /// One end of the stream socket between a compute node and a memory node. After the handshake it
 /// carries nothing but wake-up bytes; its closing tells that the peer has gone.
@@ -80,9 +80,9 @@ impl Bell {
         }
     }
 
-    /// Lets go of the socket in a process that has inherited it; see [`let_go`].
-    pub(crate) fn let_go(&self) {
-        let_go(self.socket.as_fd());
+    /// Lets go of the socket in a process that has inherited it; see [`detach_inherited`].
+    pub(crate) fn detach_inherited(&self) {
+        detach_inherited(self.socket.as_fd());
     }
 
     /// Closes both directions, also for clones: every waiter on either side wakes up.

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use copy_prefetch::{PREFETCH_PER_READ, read_ahead};
 pub use file::{FileAt, FileIdentity};
 pub use fork::ForkFlag;
-pub(crate) use fork::let_go;
+pub(crate) use fork::detach_inherited;
 pub use guarded::CHANGED;
 pub use huge::advise_huge_pages;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};

@@ -37,7 +37,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         if self.link.is_inherited() {
             // The parent goes on with the connection, and the thread is there alone.
-            self.bell.let_go();
+            self.bell.detach_inherited();
             std::mem::forget(self.thread.take());
             return;
         }

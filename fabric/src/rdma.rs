@@ -146,20 +146,20 @@ pub(crate) struct CardCounters {
 }
 
 impl CardCounters {
-    pub(crate) fn rang(&self, work_requests: usize) {
+    pub(crate) fn count_doorbell(&self, work_requests: usize) {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
         self.work_requests.fetch_add(work_requests as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn went_by_socket(&self) {
+    pub(crate) fn count_socket_read(&self) {
         self.by_socket.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn broke(&self) {
+    pub(crate) fn count_broken(&self) {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn was_unusable(&self) {
+    pub(crate) fn count_unusable(&self) {
         self.unusable.fetch_add(1, Ordering::Relaxed);
     }
 

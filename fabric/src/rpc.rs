@@ -100,7 +100,7 @@ impl Caller {
             for _ in 0..16 {
                 let tag = self.endpoint.look(at(REPLY_TAG))?;
                 if sequence_of(tag) == self.sequence {
-                    self.spin.paid_off();
+                    self.spin.note_success();
                     return Ok(Some(tag));
                 }
                 std::hint::spin_loop();
@@ -110,7 +110,7 @@ impl Caller {
                 return Ok(None);
             }
             if until.has_passed(Instant::now()) {
-                self.spin.was_in_vain();
+                self.spin.note_failure();
                 return Ok(None);
             }
         }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     /// Makes a call that is not answered.
-    fn call_in_vain(caller: &mut Caller) {
+    fn call_unanswered(caller: &mut Caller) {
         caller.post(&[1]).expect("posted");
         let began = Instant::now();
         let outcome = caller.wait(&mut Vec::new(), Deadline::after(Duration::from_millis(100)));
@@ -427,7 +427,7 @@ mod tests {
     fn a_call_ends_with_its_deadline_though_the_memory_node_rings_for_ever() {
         // It is always readable, and never empty.
         let zero = std::fs::File::open("/dev/zero").expect("a device");
-        call_in_vain(&mut caller(Bell::new(zero.into())).0);
+        call_unanswered(&mut caller(Bell::new(zero.into())).0);
     }
 
     #[test]
@@ -443,7 +443,7 @@ mod tests {
                     ring.store_release(REPLY_TAG, tag(other, 0)).expect("inside");
                 }
             });
-            call_in_vain(&mut caller);
+            call_unanswered(&mut caller);
             is_over.store(true, Ordering::Relaxed);
         });
     }

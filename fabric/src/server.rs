@@ -259,12 +259,12 @@ impl<S: Service> Sessions<'_, S> {
     }
 
     /// Hangs up on clients whose region is gone, after their last replies.
-    fn part(&mut self) {
+    fn hang_up_on_dropped(&mut self) {
         while let Some(client) = self.service.next_farewell() {
             match (self.open.binary_search_by_key(&client, |session| session.id), &mut self.service_side) {
                 (Ok(index), _) => self.close(index),
                 (Err(_), Some(service_side)) => {
-                    service_side.part(client, self.service, &mut self.bodies.queue)
+                    service_side.hang_up_on(client, self.service, &mut self.bodies.queue)
                 }
                 (Err(_), None) => {}
             }
@@ -280,7 +280,7 @@ impl<S: Service> Sessions<'_, S> {
 
     /// Looks at the sockets, waiting at most `timeout`: lets clients in and drops those that have
     /// gone.
-    fn attend<A: Acceptor>(
+    fn poll_sockets<A: Acceptor>(
         &mut self,
         acceptor: &mut A,
         stop: &StopHandle,
@@ -349,7 +349,7 @@ impl<S: Service> Sessions<'_, S> {
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
             None => None,
         };
-        let outcome = self.attend(acceptor, stop, timeout);
+        let outcome = self.poll_sockets(acceptor, stop, timeout);
         for session in &self.open {
             session.set_sleeping(0);
         }
@@ -368,7 +368,7 @@ impl<S: Service> Drop for Sessions<'_, S> {
             }
         }
         if let Some(service_side) = self.service_side.as_deref_mut().filter(|_| !std::thread::panicking()) {
-            service_side.part_all(self.service, &mut self.bodies.queue);
+            service_side.hang_up_on_all(self.service, &mut self.bodies.queue);
         }
     }
 }
@@ -397,13 +397,13 @@ pub(crate) fn serve<S: Service, A: Acceptor>(
         let swept = sessions.sweep(&mut buffers);
         let work = sessions.service.work();
         let delivered = sessions.deliver(&mut buffers);
-        sessions.part();
+        sessions.hang_up_on_dropped();
         let now = Instant::now();
         let idle = now.saturating_duration_since(last_found) >= spin.budget();
         match work {
             _ if swept == Polled::Something || delivered == Polled::Something => {
                 if is_spinning {
-                    spin.paid_off();
+                    spin.note_success();
                 }
                 (is_spinning, last_found) = (true, now);
             }
@@ -411,7 +411,7 @@ pub(crate) fn serve<S: Service, A: Acceptor>(
             Work::Nothing | Work::At(_) if !idle => std::hint::spin_loop(),
             Work::Nothing | Work::At(_) => {
                 if std::mem::take(&mut is_spinning) {
-                    spin.was_in_vain();
+                    spin.note_failure();
                 }
                 let work_at = if let Work::At(at) = work { Some(at) } else { None };
                 sessions.sleep(acceptor, stop, work_at)?;
@@ -420,7 +420,7 @@ pub(crate) fn serve<S: Service, A: Acceptor>(
             }
         }
         if now.duration_since(last_attended) >= ATTEND {
-            sessions.attend(acceptor, stop, Some(Duration::ZERO))?;
+            sessions.poll_sockets(acceptor, stop, Some(Duration::ZERO))?;
             last_attended = now;
         }
     }

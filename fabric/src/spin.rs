@@ -21,21 +21,21 @@ const PROBE: u32 = 32;
 pub struct Spin {
     longest: Duration,
     /// Waits in a row that ended in sleep.
-    in_vain: u32,
+    failures: u32,
 }
 
 impl Spin {
     /// Spins for no longer than this at a time.
     #[must_use]
     pub const fn new(longest: Duration) -> Self {
-        Self { longest, in_vain: 0 }
+        Self { longest, failures: 0 }
     }
 
     /// How long to spin this time.
     #[inline]
     #[must_use]
     pub fn budget(&self) -> Duration {
-        if self.in_vain < PATIENCE || self.in_vain.is_multiple_of(PROBE) {
+        if self.failures < PATIENCE || self.failures.is_multiple_of(PROBE) {
             self.longest
         } else {
             BRIEF.min(self.longest)
@@ -44,13 +44,13 @@ impl Spin {
 
     /// The awaited event came while spinning.
     #[inline]
-    pub fn paid_off(&mut self) {
-        self.in_vain = 0;
+    pub fn note_success(&mut self) {
+        self.failures = 0;
     }
 
     /// It did not.
-    pub fn was_in_vain(&mut self) {
-        self.in_vain = self.in_vain.wrapping_add(1);
+    pub fn note_failure(&mut self) {
+        self.failures = self.failures.wrapping_add(1);
     }
 }
 
@@ -65,12 +65,12 @@ mod tests {
         let mut budgets = Vec::new();
         for _ in 0..PROBE + 2 {
             budgets.push(spin.budget());
-            spin.was_in_vain();
+            spin.note_failure();
         }
         assert!(budgets[..PATIENCE as usize].iter().all(|&budget| budget == long));
         assert!(budgets[PATIENCE as usize..PROBE as usize].iter().all(|&budget| budget == BRIEF));
         assert_eq!(budgets[PROBE as usize..], [long, BRIEF]);
-        spin.paid_off();
+        spin.note_success();
         assert_eq!(spin.budget(), long);
     }
 
@@ -79,7 +79,7 @@ mod tests {
         let mut spin = Spin::new(Duration::ZERO);
         for _ in 0..2 * PROBE {
             assert_eq!(spin.budget(), Duration::ZERO);
-            spin.was_in_vain();
+            spin.note_failure();
         }
     }
 }

@@ -66,7 +66,7 @@ fn attend_each(
         }
         match listener.accept() {
             // A client that breaks off is no matter of the others.
-            Ok((client, _)) => drop(attend(client, answer)),
+            Ok((client, _)) => drop(answer_request(client, answer)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => sleep(PAUSE),
         }
@@ -74,7 +74,7 @@ fn attend_each(
 }
 
 /// Reads a request and answers it.
-fn attend(mut client: TcpStream, answer: &impl Fn(&str) -> Option<Answer>) -> io::Result<()> {
+fn answer_request(mut client: TcpStream, answer: &impl Fn(&str) -> Option<Answer>) -> io::Result<()> {
     let mut request = Vec::new();
     let until = Instant::now() + PATIENCE;
     let path = match read_head(&mut client, &mut request, until)? {

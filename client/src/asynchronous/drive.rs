@@ -85,11 +85,11 @@ impl Socket {
         let (began, budget) = (Instant::now(), self.spin.budget());
         loop {
             if let Some(back) = endpoint.poll() {
-                self.spin.paid_off();
+                self.spin.note_success();
                 return Some(back);
             }
             if began.elapsed() >= budget {
-                self.spin.was_in_vain();
+                self.spin.note_failure();
                 return None;
             }
             let mut is_first = true;

@@ -167,7 +167,8 @@ fn measure_by_perftest(arguments: &FabricArgs, rows: &mut [FabricRow]) -> anyhow
 }
 
 fn measure_simulated(arguments: &FabricArgs) -> anyhow::Result<Vec<FabricRow>> {
-    let options = SimOptions { seed: arguments.seed, max_events: u64::MAX, trace: 0, ..SimOptions::calm() };
+    let options =
+        SimOptions { seed: arguments.seed, max_events: u64::MAX, trace: 0, ..SimOptions::without_faults() };
     let mut world = World::new(options);
     let scratch =
         MemoryOptions { offered: Some(Access::ReadWrite), ..MemoryOptions::private(scratch_bytes()) };

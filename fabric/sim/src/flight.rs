@@ -26,14 +26,14 @@ impl State {
         let flight = Flight { ticket, batch, waiter, pieces: Vec::new(), next: 0, outcome: Ok(()) };
         pair.flights.push_back(flight);
         if pair.flights.len() == 1 {
-            self.take_off(endpoint);
+            self.begin_batch(endpoint);
         }
         ticket
     }
 
     /// Begins executing the first batch of a queue: cuts it up and draws when each piece is
     /// fetched.
-    fn take_off(&mut self, endpoint: usize) {
+    fn begin_batch(&mut self, endpoint: usize) {
         let connection = self.pairs[endpoint].connection;
         let departure = self.way_of(connection) + self.now();
         let link = &self.links[connection];
@@ -122,7 +122,7 @@ impl State {
         self.note(TraceKind::Landed, endpoint, ticket, 0);
         self.complete(endpoint, None);
         if !self.pairs[endpoint].flights.is_empty() {
-            self.take_off(endpoint);
+            self.begin_batch(endpoint);
         }
     }
 

@@ -68,7 +68,7 @@ impl State {
         if self.reaches(connection) {
             let node = self.links[connection].node;
             self.nodes[node].inbox.push_back(Item::Connect(connection));
-            self.poke(node);
+            self.wake_node(node);
         } else {
             self.cut(connection);
         }
@@ -118,7 +118,7 @@ impl State {
         link.held.clear();
         let node = link.node;
         self.nodes[node].inbox.push_back(Item::Disconnect(connection));
-        self.poke(node);
+        self.wake_node(node);
     }
 
     /// Sends a request on its way, and perhaps a second time, or never.
@@ -151,7 +151,7 @@ impl State {
         }
         let node = link.node;
         self.nodes[node].inbox.push_back(Item::Request { connection, call, bytes });
-        self.poke(node);
+        self.wake_node(node);
     }
 
     pub(crate) fn send_reply(&mut self, reply: Reply) {

@@ -155,7 +155,7 @@ impl Default for SimOptions {
 impl SimOptions {
     /// The default world without any fault.
     #[must_use]
-    pub fn calm() -> Self {
+    pub fn without_faults() -> Self {
         Self { faults: Faults::NONE, swarm: false, ..Self::default() }
     }
 

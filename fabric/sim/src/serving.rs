@@ -58,12 +58,12 @@ impl State {
         (node.draining, node.turning, node.held_up, node.work_due) = (false, false, false, true);
         self.note(TraceKind::Started, index, life + 1, 0);
         self.begin_draining(index);
-        self.poke(index);
+        self.wake_node(index);
         Ok(())
     }
 
     /// Has the memory node's loop come round soon.
-    pub(crate) fn poke(&mut self, index: usize) {
+    pub(crate) fn wake_node(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         if node.is_up() && !node.turning {
             node.turning = true;
@@ -106,7 +106,7 @@ impl State {
         self.begin_draining(index);
         let node = &self.nodes[index];
         if !node.inbox.is_empty() || node.work_due {
-            self.poke(index);
+            self.wake_node(index);
         }
     }
 
@@ -216,7 +216,7 @@ impl State {
     pub(crate) fn work_is_due(&mut self, index: usize, life: u64) {
         if self.nodes[index].life() == life {
             self.nodes[index].work_due = true;
-            self.poke(index);
+            self.wake_node(index);
         }
     }
 }

@@ -78,7 +78,7 @@ impl State {
         let node = &mut self.nodes[index];
         node.draining = false;
         if std::mem::take(&mut node.held_up) {
-            self.poke(index);
+            self.wake_node(index);
         }
     }
 

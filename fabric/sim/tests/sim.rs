@@ -167,7 +167,7 @@ fn equal_seeds_give_equal_worlds() {
 
 #[test]
 fn a_world_where_nobody_can_go_on_says_who_waits_for_what() {
-    let mut world = World::new(SimOptions::calm());
+    let mut world = World::new(SimOptions::without_faults());
     let node = world.add_node(region(), |_| Box::new(Silent)).unwrap();
     world.spawn("caller", move |process| {
         let connection = process.sim.connect(node, soon(&process)).unwrap();
@@ -191,7 +191,7 @@ fn panics_and_endless_worlds_are_reported_and_everybody_unwinds() {
         }
     }
     let ended = Arc::new(AtomicU64::new(0));
-    let mut world = World::new(SimOptions::calm());
+    let mut world = World::new(SimOptions::without_faults());
     for panics in [true, false] {
         let set = Set(Arc::clone(&ended));
         world.spawn("sleeper", move |process| {
@@ -206,7 +206,7 @@ fn panics_and_endless_worlds_are_reported_and_everybody_unwinds() {
     assert!(failure.text.contains("as it should"), "{failure}");
     assert_eq!(ended.load(Ordering::Relaxed), 2);
 
-    let mut world = World::new(SimOptions { max_events: 1000, ..SimOptions::calm() });
+    let mut world = World::new(SimOptions { max_events: 1000, ..SimOptions::without_faults() });
     world.spawn("sleeper", |process| {
         loop {
             process.sleep(SECOND);
@@ -215,7 +215,7 @@ fn panics_and_endless_worlds_are_reported_and_everybody_unwinds() {
     assert_eq!(world.run().unwrap_err().kind, FailureKind::Circles);
 
     let patience = Duration::from_millis(20);
-    let mut world = World::new(SimOptions { patience, ..SimOptions::calm() });
+    let mut world = World::new(SimOptions { patience, ..SimOptions::without_faults() });
     world.spawn("stuck", |_| std::thread::sleep(Duration::from_millis(300)));
     assert_eq!(world.run().unwrap_err().kind, FailureKind::Stuck);
 }

@@ -50,7 +50,7 @@ impl Drop for MappedConnection {
     fn drop(&mut self) {
         if self.link.is_inherited() {
             // The memory node must notice when the process ends whose connection it is.
-            self.bell.let_go();
+            self.bell.detach_inherited();
         }
     }
 }

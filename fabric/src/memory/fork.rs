@@ -96,7 +96,7 @@ fn number_of(process: Pid) -> u64 {
 /// Lets go of a socket that this process has inherited: its descriptor stays, and stays its
 /// owner's, but leads nowhere. The process that it was inherited from keeps its own, and the peer
 /// notices nothing.
-pub(crate) fn let_go(socket: BorrowedFd<'_>) {
+pub(crate) fn detach_inherited(socket: BorrowedFd<'_>) {
     // Without a descriptor to put there it stays as it is, until this process ends.
     let Ok(nothing) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
     // SAFETY: the descriptor is open, as it is borrowed; it is never closed through this second
@@ -136,7 +136,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let parents = ours.try_clone().unwrap();
-        let_go(ours.as_fd());
+        detach_inherited(ours.as_fd());
         assert!(send(&ours, &[1], SendFlags::NOSIGNAL).is_err());
         send(&parents, &[7], SendFlags::NOSIGNAL).unwrap();
         let mut byte = [0];

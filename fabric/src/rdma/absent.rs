@@ -75,7 +75,7 @@ impl Reader {
         match self.0 {}
     }
 
-    pub(crate) fn waited_in_vain(&self) -> Duration {
+    pub(crate) fn failed_wait(&self) -> Duration {
         match self.0 {}
     }
 

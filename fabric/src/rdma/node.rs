@@ -31,15 +31,15 @@ pub(crate) struct PeerQueuePair {
 
 impl PeerQueuePair {
     /// From here on its client knows these and no others.
-    fn now_knows(&mut self, known: Vec<PieceUse>) {
+    fn note_known(&mut self, known: Vec<PieceUse>) {
         self.known = known;
-        self.region.tidy();
+        self.region.release_replaced();
     }
 }
 
 impl Drop for PeerQueuePair {
     fn drop(&mut self) {
-        self.now_knows(Vec::new());
+        self.note_known(Vec::new());
     }
 }
 
@@ -96,7 +96,7 @@ impl NodeCard {
             self.region(device, scratch, &whole, RegionRights::RemoteChange).tell(2, &mut told)
         });
         let new = [failed, failed_too].into_iter().flatten().find(|(_, is_new)| *is_new);
-        held.now_knows(told.known);
+        held.note_known(told.known);
         let bytes = CardReply { end, lease: areas.lease, extents: told.extents }.encode();
         Ok(CardAnswer { bytes, trouble: new.map(|(trouble, _)| trouble) })
     }

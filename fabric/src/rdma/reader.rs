@@ -122,7 +122,7 @@ impl Reader {
     }
 
     /// How long the list was waited for that failed last.
-    pub(crate) fn waited_in_vain(&self) -> Duration {
+    pub(crate) fn failed_wait(&self) -> Duration {
         self.waited
     }
 
@@ -281,7 +281,7 @@ impl Reader {
     fn finish_list(&mut self, batch: &mut Batch, waiting: &WaitLimit<'_>) -> Result<(), CardFailure> {
         if !self.list.is_empty() {
             self.number += 1;
-            self.card_counters.rang(self.list.len());
+            self.card_counters.count_doorbell(self.list.len());
             let lkey = self.arena.lkey();
             self.post(lkey).map_err(|error| self.broken(waiting, "posting work requests", error))?;
             self.wait(waiting)?;

@@ -228,7 +228,7 @@ impl RegisteredRegion {
     }
 
     /// Gives back what was replaced and is not needed any more.
-    pub(super) fn tidy(&self) {
+    pub(super) fn release_replaced(&self) {
         let mut pieces = self.lock();
         let gone = pieces.forgotten(2 * self.stretch);
         self.give_back(pieces, gone);

@@ -242,7 +242,7 @@ impl Listener {
     }
 
     /// Lets those in who have greeted, and parts with those that have gone or took too long.
-    fn hear(
+    fn admit_greeted(
         &mut self,
         now: Instant,
         open: usize,
@@ -354,10 +354,10 @@ impl Acceptor for Listener {
             self.paused_until = None;
         }
         // First those that are here: one that has greeted is not sent away for one that comes.
-        let mut admitted = self.hear(now, open, service);
+        let mut admitted = self.admit_greeted(now, open, service);
         if self.paused_until.is_none() {
             self.accept(now, service);
-            admitted.extend(self.hear(now, open + admitted.len(), service));
+            admitted.extend(self.admit_greeted(now, open + admitted.len(), service));
         }
         admitted
     }

@@ -160,7 +160,7 @@ impl Caller {
                 Moved::Bytes(bytes) => {
                     self.landed.end += bytes;
                     self.waited = (Duration::ZERO, Instant::now());
-                    self.silence.heard();
+                    self.silence.note_received();
                 }
                 Moved::Nothing => return Ok(None),
                 Moved::Gone => return Err(self.lose()),
@@ -265,12 +265,12 @@ impl Calls for Caller {
         let spin = Deadline::after(self.spin.budget()).earlier(deadline);
         while !spin.has_passed(Instant::now()) {
             if self.poll(reply)? {
-                self.spin.paid_off();
+                self.spin.note_success();
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        self.spin.was_in_vain();
+        self.spin.note_failure();
         let mut from = Instant::now();
         loop {
             let until = self.noted_at().earlier(deadline);

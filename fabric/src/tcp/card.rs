@@ -39,7 +39,7 @@ impl SharedCard {
 
     /// The connection begins without the card.
     pub(super) fn begins_without(&self, trouble: FabricError) {
-        self.card_counters.was_unusable();
+        self.card_counters.count_unusable();
         // There is one beginning.
         self.trouble.get_or_init(|| trouble);
     }

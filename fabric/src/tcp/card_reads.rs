@@ -10,7 +10,7 @@ use crate::error::FabricError;
 use crate::rdma::{CardFailure, RdmaError, Reader, WaitLimit};
 use crate::verbs::{Batch, RemoteAddr};
 
-/// How long no queue pair is made after one broke: at first, and in the end.
+/// How long no queue pair is made after one broken: at first, and in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 /// Time that is lost to queue pairs that do not work is no more than such a part of all, as far as
 /// pauses are not longer than that.
@@ -37,17 +37,17 @@ pub(super) enum ByCard {
 #[derive(Debug, Default)]
 struct BackOff {
     /// Since when there was none, and for how long none was made.
-    broke: Option<(Instant, Duration)>,
+    broken: Option<(Instant, Duration)>,
     /// Since when the one that was made then has worked.
     works: Option<Instant>,
 }
 
 impl BackOff {
-    fn rests(&self, now: Instant) -> bool {
-        self.broke.is_some_and(|(since, pause)| now.saturating_duration_since(since) < pause)
+    fn is_paused(&self, now: Instant) -> bool {
+        self.broken.is_some_and(|(since, pause)| now.saturating_duration_since(since) < pause)
     }
 
-    fn worked(&mut self, now: Instant) {
+    fn note_success(&mut self, now: Instant) {
         let since = *self.works.get_or_insert(now);
         if now.saturating_duration_since(since) >= STEADY {
             *self = Self::default();
@@ -55,10 +55,10 @@ impl BackOff {
     }
 
     /// One broke, or could not be made, which took so long.
-    fn broke(&mut self, now: Instant, took: Duration) {
-        let pause = self.broke.map_or(PAUSES.0, |(_, pause)| (pause * 2).min(PAUSES.1));
+    fn note_failure(&mut self, now: Instant, took: Duration) {
+        let pause = self.broken.map_or(PAUSES.0, |(_, pause)| (pause * 2).min(PAUSES.1));
         let pause = if took > NOT_LONG { pause.max((took * PART).min(LONGEST)) } else { pause };
-        *self = Self { broke: Some((now, pause)), works: None };
+        *self = Self { broken: Some((now, pause)), works: None };
     }
 }
 
@@ -94,8 +94,8 @@ impl CardReader {
         patience: Duration,
     ) -> ByCard {
         let changes = batch.tally().changes() > 0;
-        if !changes && self.reader.is_none() && self.back_off.rests(Instant::now()) {
-            self.shared.card_counters.went_by_socket();
+        if !changes && self.reader.is_none() && self.back_off.is_paused(Instant::now()) {
+            self.shared.card_counters.count_socket_read();
             return ByCard::BySocket;
         }
         if self.reader.is_none() {
@@ -111,16 +111,16 @@ impl CardReader {
         let patience = patience.min(session.patience) / 2;
         let waiting = WaitLimit { link: &session.link, patience };
         let ran = reader.run(batch, count, &waiting);
-        let took = reader.waited_in_vain();
+        let took = reader.failed_wait();
         match ran {
             Ok(()) => {
-                if self.back_off.broke.is_some() {
-                    self.back_off.worked(Instant::now());
+                if self.back_off.broken.is_some() {
+                    self.back_off.note_success(Instant::now());
                 }
                 ByCard::Ended(fault.map_or(Ok(()), |(_, error)| Err(error)))
             }
             Err(CardFailure::NotRegistered) => {
-                self.shared.card_counters.went_by_socket();
+                self.shared.card_counters.count_socket_read();
                 ByCard::BySocket
             }
             Err(CardFailure::Broken(error)) => self.refuse(error, changes, took),
@@ -155,7 +155,7 @@ impl CardReader {
             FabricError::Disconnected { .. } => ByCard::Gone,
             error if changes => ByCard::Ended(Err(error)),
             _ => {
-                self.shared.card_counters.went_by_socket();
+                self.shared.card_counters.count_socket_read();
                 ByCard::BySocket
             }
         }
@@ -165,9 +165,9 @@ impl CardReader {
     #[cold]
     fn leave(&mut self, took: Duration) {
         if self.reader.take().is_some() {
-            self.shared.card_counters.broke();
+            self.shared.card_counters.count_broken();
         }
-        self.back_off.broke(Instant::now(), took);
+        self.back_off.note_failure(Instant::now(), took);
     }
 }
 
@@ -228,32 +228,32 @@ mod tests {
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
         let mut back_off = BackOff::default();
-        assert!(!back_off.rests(begin));
+        assert!(!back_off.is_paused(begin));
         // One that reads a batch and breaks at the next is made more and more rarely.
         for (now, pause) in [(0, 1), (10, 2), (20, 4), (30, 8)] {
-            back_off.broke(at(now), Duration::ZERO);
+            back_off.note_failure(at(now), Duration::ZERO);
             assert!(
-                back_off.rests(at(now + pause) - Duration::from_micros(1))
-                    && !back_off.rests(at(now + pause))
+                back_off.is_paused(at(now + pause) - Duration::from_micros(1))
+                    && !back_off.is_paused(at(now + pause))
             );
-            back_off.worked(at(now + pause));
+            back_off.note_success(at(now + pause));
         }
-        (0..20).for_each(|_| back_off.broke(at(100), Duration::ZERO));
-        assert!(back_off.rests(at(1099)) && !back_off.rests(at(1100)));
+        (0..20).for_each(|_| back_off.note_failure(at(100), Duration::ZERO));
+        assert!(back_off.is_paused(at(1099)) && !back_off.is_paused(at(1100)));
         // What took long is not tried for ten times as long.
-        back_off.broke(at(2000), Duration::from_millis(500));
-        assert!(back_off.rests(at(6999)) && !back_off.rests(at(7000)));
-        back_off.broke(at(7000), Duration::from_millis(100));
-        assert!(back_off.rests(at(7999)) && !back_off.rests(at(8000)));
-        back_off.broke(at(8000), Duration::from_secs(3600));
-        assert!(back_off.rests(at(67_999)) && !back_off.rests(at(68_000)));
+        back_off.note_failure(at(2000), Duration::from_millis(500));
+        assert!(back_off.is_paused(at(6999)) && !back_off.is_paused(at(7000)));
+        back_off.note_failure(at(7000), Duration::from_millis(100));
+        assert!(back_off.is_paused(at(7999)) && !back_off.is_paused(at(8000)));
+        back_off.note_failure(at(8000), Duration::from_secs(3600));
+        assert!(back_off.is_paused(at(67_999)) && !back_off.is_paused(at(68_000)));
         // A second of success makes good for all.
-        back_off.worked(at(70_000));
-        back_off.worked(at(70_999));
-        assert!(back_off.broke.is_some());
-        back_off.worked(at(71_000));
-        back_off.broke(at(71_001), Duration::ZERO);
-        assert!(!back_off.rests(at(71_002)));
+        back_off.note_success(at(70_000));
+        back_off.note_success(at(70_999));
+        assert!(back_off.broken.is_some());
+        back_off.note_success(at(71_000));
+        back_off.note_failure(at(71_001), Duration::ZERO);
+        assert!(!back_off.is_paused(at(71_002)));
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl Drop for TcpConnection {
     fn drop(&mut self) {
         if self.session.link.is_inherited() {
             // The memory node must notice when the process ends whose connection it is.
-            self.bell.let_go();
+            self.bell.detach_inherited();
         }
     }
 }

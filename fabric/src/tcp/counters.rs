@@ -82,13 +82,13 @@ pub(super) struct WaitCounts {
 
 impl WaitCounts {
     /// Something came while the thread looked for it.
-    pub(super) fn paid_off(&self, spun: Duration) {
+    pub(super) fn count_found(&self, spun: Duration) {
         bump(&self.paid_off, 1);
         bump(&self.spun_ns, spun.as_nanos() as u64);
     }
 
     /// Nothing did, and it goes to sleep.
-    pub(super) fn sleeps(&self, spun: Duration) {
+    pub(super) fn count_sleep(&self, spun: Duration) {
         bump(&self.slept, 1);
         bump(&self.spun_ns, spun.as_nanos() as u64);
     }

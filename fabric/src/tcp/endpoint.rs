@@ -193,7 +193,7 @@ impl TcpEndpoint {
         let moved = channel.progress(&mut |Landed { ticket, batch, sent, result }| {
             // Of a batch with an error nothing may have been sent.
             if result.is_ok() {
-                session.silence.heard();
+                session.silence.note_received();
                 session.took(sent);
             }
             match ticket {
@@ -230,12 +230,12 @@ impl TcpEndpoint {
         let began = Instant::now();
         while began.elapsed() < budget {
             if self.progress()? && self.ran.is_some() {
-                self.spin.paid_off();
+                self.spin.note_success();
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        self.spin.was_in_vain();
+        self.spin.note_failure();
         while self.ran.is_none() {
             let ends = [self.lost_at(), self.until].into_iter().flatten().min();
             let deadline = ends.map_or(Deadline::NONE, Deadline::at);

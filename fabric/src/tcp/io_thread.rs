@@ -55,7 +55,7 @@ pub(super) struct IoThread {
     hot: Vec<usize>,
     starved: Vec<u64>,
     /// When these last asked for memory.
-    fed_at: Instant,
+    pumped_at: Instant,
     /// Connections that have not greeted, in the order in which they came.
     greeting: Vec<u64>,
     spin: Spin,
@@ -109,7 +109,7 @@ impl IoThread {
             free: Vec::new(),
             hot: Vec::new(),
             starved: Vec::new(),
-            fed_at: Instant::now(),
+            pumped_at: Instant::now(),
             greeting: Vec::new(),
             spin,
             is_spinning: false,
@@ -137,7 +137,7 @@ impl IoThread {
             self.buffers.now = Instant::now();
             let mut found = self.take_messages();
             found |= self.pump_hot();
-            self.feed_starved();
+            self.pump_starved();
             looked += self.hot.len();
             if found {
                 self.note_found();
@@ -146,7 +146,7 @@ impl IoThread {
             let is_idle = self.hot.is_empty()
                 && self.buffers.now.saturating_duration_since(self.last_event) >= self.spin.budget();
             if is_idle {
-                self.give_up_looking();
+                self.stop_spinning();
                 self.sleep(&mut events)?;
                 self.buffers.out.shrink_to(KEEP_WORDS);
                 last_look = self.buffers.now;
@@ -160,7 +160,7 @@ impl IoThread {
             } else if !found {
                 std::hint::spin_loop();
             }
-            self.end_those_due();
+            self.close_due();
         }
         // Answers to what was executed, before their connections close.
         self.buffers.now = Instant::now();
@@ -175,19 +175,19 @@ impl IoThread {
     /// Something was found, while the thread looked for it or by being woken.
     fn note_found(&mut self) {
         if self.is_spinning {
-            self.spin.paid_off();
+            self.spin.note_success();
             if self.is_waiting {
-                self.waits().paid_off(self.buffers.now.saturating_duration_since(self.last_event));
+                self.waits().count_found(self.buffers.now.saturating_duration_since(self.last_event));
             }
         }
         (self.is_spinning, self.last_event) = (true, self.buffers.now);
     }
 
     /// The thread goes to sleep.
-    fn give_up_looking(&mut self) {
+    fn stop_spinning(&mut self) {
         if std::mem::take(&mut self.is_spinning) {
-            self.spin.was_in_vain();
-            self.waits().sleeps(self.buffers.now.saturating_duration_since(self.last_event));
+            self.spin.note_failure();
+            self.waits().count_sleep(self.buffers.now.saturating_duration_since(self.last_event));
         }
     }
 
@@ -219,7 +219,7 @@ impl IoThread {
             match event.data.u64() {
                 MAILBOX => self.mailbox().end_sleep(true),
                 data if data >= LISTENING => self.accept((data - LISTENING) as usize),
-                key => self.meet(key, flags),
+                key => self.handle_event(key, flags),
             }
         }
         Ok(())
@@ -232,8 +232,8 @@ impl IoThread {
         self.peers.get(at)?.as_ref().filter(|peer| peer.key.key == key).map(|_| at)
     }
 
-    /// Looks after a connection that has something.
-    fn meet(&mut self, key: u64, flags: EventFlags) {
+    /// Handles what the operating system says of a connection.
+    fn handle_event(&mut self, key: u64, flags: EventFlags) {
         let Some(at) = self.find(key) else { return };
         let Some(peer) = &mut self.peers[at] else { return };
         let has_gone = match peer.awaits_node() {
@@ -335,11 +335,11 @@ impl IoThread {
         found
     }
 
-    fn feed_starved(&mut self) {
-        if self.starved.is_empty() || self.buffers.now.saturating_duration_since(self.fed_at) < STARVED {
+    fn pump_starved(&mut self) {
+        if self.starved.is_empty() || self.buffers.now.saturating_duration_since(self.pumped_at) < STARVED {
             return;
         }
-        self.fed_at = self.buffers.now;
+        self.pumped_at = self.buffers.now;
         for key in std::mem::take(&mut self.starved) {
             if let Some(at) = self.find(key) {
                 self.pump(at);
@@ -396,7 +396,7 @@ impl IoThread {
         }
         // After all that was to be said to them.
         if !parted.is_empty() {
-            self.part(parted);
+            self.close_clients(parted);
         }
         found
     }
@@ -415,7 +415,7 @@ impl IoThread {
     }
 
     /// Closes connections whose time is over.
-    fn end_those_due(&mut self) {
+    fn close_due(&mut self) {
         if self.paused_until.or(self.resumes_at).is_some_and(|at| self.buffers.now >= at) {
             self.resume_listening();
         }

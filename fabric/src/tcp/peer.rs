@@ -180,9 +180,9 @@ impl Peer {
         self.stream.is_unsent()
     }
 
-    /// Hears nothing more of its peer, which is to leave. Whether it is to send something before:
-    /// it is closed when it has, or when that takes too long.
-    pub(super) fn is_to_send_and_leave(&mut self) -> bool {
+    /// Receives nothing more of its peer, which is to leave. Whether something is to be sent
+    /// before: it is closed then, or when that takes too long.
+    pub(super) fn stop_receiving(&mut self) -> bool {
         let Stage::Open { client, .. } = &self.stage else { return false };
         client.is_open.store(false, Ordering::Release);
         (self.asked, self.arriving, self.partial_since) = (None, None, None);

@@ -84,8 +84,8 @@ impl ServiceSide {
                         self.handle(client, &bytes, service, queue);
                     }
                 }
-                ToService::Gone(client) => self.part(client, service, queue),
-                ToService::TokensChanged => self.part_those_without_right(service, queue),
+                ToService::Gone(client) => self.hang_up_on(client, service, queue),
+                ToService::TokensChanged => self.hang_up_on_withdrawn(service, queue),
                 ToService::Rejected(error) => {
                     self.shared.reported();
                     service.rejected(&error);
@@ -123,11 +123,11 @@ impl ServiceSide {
         if of_client.is_owed {
             // Its socket is not read from before it has the answer: this cannot be, and the answers
             // could not be told apart.
-            return self.part(client, service, queue);
+            return self.hang_up_on(client, service, queue);
         }
         if !of_client.may_ask {
             self.shared.hung_up(&of_client.client.origin, CloseReason::ReaderAsks);
-            return self.part(client, service, queue);
+            return self.hang_up_on(client, service, queue);
         }
         let mut reply = Vec::new();
         match service.handle(client, request, &mut reply) {
@@ -235,7 +235,7 @@ impl ServiceSide {
     }
 
     /// Hangs up on clients whose tokens are none any more.
-    fn part_those_without_right<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
+    fn hang_up_on_withdrawn<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
         let withdrawn = |(id, of_client): (&ClientId, &ServedClient)| {
             (!self.shared.admits(&of_client.client.entry)).then_some((*id, of_client.client.origin))
         };
@@ -243,12 +243,17 @@ impl ServiceSide {
         for (client, origin) in clients {
             let error = FabricError::token_withdrawn(format!("the client at {origin}"));
             self.shared.report(HangUp::NoRight, error);
-            self.part(client, service, queue);
+            self.hang_up_on(client, service, queue);
         }
     }
 
     /// Hangs up on a client, if it is one of these.
-    pub(crate) fn part<S: Service>(&mut self, client: ClientId, service: &mut S, queue: &mut RoomQueue) {
+    pub(crate) fn hang_up_on<S: Service>(
+        &mut self,
+        client: ClientId,
+        service: &mut S,
+        queue: &mut RoomQueue,
+    ) {
         let Some(of_client) = self.served.remove(&client) else { return };
         self.waiting.retain_mut(|waiting| {
             let stays = waiting.client != client;
@@ -266,9 +271,9 @@ impl ServiceSide {
     }
 
     /// Hangs up on all.
-    pub(crate) fn part_all<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
+    pub(crate) fn hang_up_on_all<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
         let all: Vec<ClientId> = self.served.keys().copied().collect();
-        all.into_iter().for_each(|client| self.part(client, service, queue));
+        all.into_iter().for_each(|client| self.hang_up_on(client, service, queue));
     }
 
     /// Says that the service's thread is about to sleep; `false` if there is something to do.

@@ -19,7 +19,7 @@ pub(super) struct SilenceTimer {
 
 #[derive(Debug, Default)]
 struct Waits {
-    in_vain: Duration,
+    silence: Duration,
     /// Up to when they were added up: several threads may wait at once.
     until: Option<Instant>,
 }
@@ -37,7 +37,7 @@ impl SilenceTimer {
     /// Something has come of the memory node. Only loads what others write seldom, if it has not
     /// been silent.
     #[inline]
-    pub(super) fn heard(&self) {
+    pub(super) fn note_received(&self) {
         if self.is_silent.load(Ordering::Relaxed) {
             self.is_silent.store(false, Ordering::Relaxed);
         }
@@ -52,9 +52,9 @@ impl SilenceTimer {
             *waits = Waits::default();
         }
         let begun = waits.until.map_or(from, |until| until.max(from));
-        waits.in_vain += to.saturating_duration_since(begun);
+        waits.silence += to.saturating_duration_since(begun);
         waits.until = Some(waits.until.map_or(to, |until| until.max(to)));
-        waits.in_vain >= self.patience
+        waits.silence >= self.patience
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
         // No caller waited meanwhile.
         assert!(!waited(5000, 5400));
         assert!(waited(5300, 5500));
-        silence.heard();
+        silence.note_received();
         assert!(!waited(5500, 6400));
         assert!(waited(6400, 6500));
     }

@@ -90,8 +90,8 @@ impl<C: Connection> Client<C> {
             taken?;
             if head.is_last() {
                 match has_yielded {
-                    true => self.spin.was_in_vain(),
-                    false => self.spin.paid_off(),
+                    true => self.spin.note_failure(),
+                    false => self.spin.note_success(),
                 }
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_small_call_takes_two_requests() {
     for seed in 0..8 {
-        let mut world = World::new(SimOptions::calm().with_seed(seed));
+        let mut world = World::new(SimOptions::without_faults().with_seed(seed));
         let load = Arc::new(Load::default());
         load.set(Duration::from_nanos(100));
         let node = add_node(&mut world, &load, true);
@@ -31,7 +31,7 @@ fn a_small_call_takes_two_requests() {
 #[test]
 fn the_switch_settles_within_two_calls() {
     for seed in 0..10 {
-        let mut world = World::new(SimOptions::calm().with_seed(seed));
+        let mut world = World::new(SimOptions::without_faults().with_seed(seed));
         let load = Arc::new(Load::default());
         let node = add_node(&mut world, &load, true);
         world.spawn("client", move |process| {
@@ -102,7 +102,7 @@ impl<P: Procedures> Service for Paced<P> {
 /// Calls of one client in virtual time, `pause` between them: how long they took from the third on,
 /// and what all cost.
 fn paced(pause: Duration, fixed: Option<Mode>, calls: u32) -> (Duration, Counts) {
-    let mut world = World::new(SimOptions::calm().with_seed(6));
+    let mut world = World::new(SimOptions::without_faults().with_seed(6));
     let buffers = MemoryOptions { offered: Some(Access::ReadWrite), ..MemoryOptions::private(2 << 20) };
     let node = world.add_node(NodeOptions::new(vec![MemoryOptions::region(4096), buffers]), |start| {
         let memory = Arc::clone(&start.memories[1]);
@@ -160,7 +160,7 @@ const CLIENTS: u64 = 8;
 /// call.
 fn rate(seed: u64, process: Duration, retries: u32, fixed: Option<Mode>) -> (f64, u32) {
     const CALLS: u64 = 40;
-    let mut world = World::new(SimOptions::calm().with_seed(seed));
+    let mut world = World::new(SimOptions::without_faults().with_seed(seed));
     let load = Arc::new(Load::default());
     load.set(process);
     // An out-bound operation keeps a card five times as long as an in-bound one: 2.11 M a second,

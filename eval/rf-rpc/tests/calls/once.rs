@@ -6,7 +6,7 @@ use super::*;
 /// changed back, was waited for for ever.
 #[test]
 fn a_batch_written_in_one_mode_is_received_in_the_other() {
-    let mut world = World::new(SimOptions::calm().with_seed(4));
+    let mut world = World::new(SimOptions::without_faults().with_seed(4));
     let load = Arc::new(Load::default());
     let node = add_node(&mut world, &load, true);
     world.spawn("client", move |process| {

@@ -49,15 +49,15 @@ fn fill_and_die(options: SimOptions, after: u64) -> (u64, bool) {
 #[test]
 fn a_memory_node_dies_between_any_two_stores_and_leaves_a_beginning_of_them() {
     for after in 0..20 {
-        assert_eq!(fill_and_die(SimOptions::calm(), after), (after, false), "killed after {after}");
+        assert_eq!(fill_and_die(SimOptions::without_faults(), after), (after, false), "killed after {after}");
     }
     // Dead after the last store, perhaps before the reply is out.
-    assert_eq!(fill_and_die(SimOptions::calm(), 20).0, 20);
-    assert_eq!(fill_and_die(SimOptions::calm(), 21), (20, true));
+    assert_eq!(fill_and_die(SimOptions::without_faults(), 20).0, 20);
+    assert_eq!(fill_and_die(SimOptions::without_faults(), 21), (20, true));
     // In whatever order stores were seen, a dead process leaves them in program order.
     let reorder = Faults { reorder_stores: true, ..Faults::NONE };
     for seed in 0..200 {
-        let options = SimOptions { faults: reorder, seed, ..SimOptions::calm() };
+        let options = SimOptions { faults: reorder, seed, ..SimOptions::without_faults() };
         let (found, _) = fill_and_die(options, seed % 20);
         assert!(found >= seed % 20, "{found} of {}", seed % 20);
     }
@@ -65,7 +65,7 @@ fn a_memory_node_dies_between_any_two_stores_and_leaves_a_beginning_of_them() {
 
 #[test]
 fn memory_that_does_not_survive_is_empty_in_the_next_life() {
-    let mut world = World::new(SimOptions::calm());
+    let mut world = World::new(SimOptions::without_faults());
     let memories = vec![MemoryOptions::region(64), MemoryOptions::private(64).surviving()];
     let node = world
         .add_node(NodeOptions::new(memories), |start: NodeStart| {
@@ -98,7 +98,7 @@ fn memory_that_does_not_survive_is_empty_in_the_next_life() {
 
 #[test]
 fn what_was_flushed_survives_and_handles_of_a_dead_life_store_nothing() {
-    let mut world = World::new(SimOptions::calm());
+    let mut world = World::new(SimOptions::without_faults());
     let old = Arc::new(Mutex::new(None));
     let kept = Arc::clone(&old);
     let memory = MemoryOptions::region(64).surviving();
@@ -124,7 +124,7 @@ fn what_was_flushed_survives_and_handles_of_a_dead_life_store_nothing() {
 
 #[test]
 fn memory_refuses_what_mapped_memory_refuses_and_merges_odd_bytes() {
-    let mut world = World::new(SimOptions::calm());
+    let mut world = World::new(SimOptions::without_faults());
     let node = world
         .add_node(NodeOptions::new(vec![MemoryOptions::region(64)]), |start: NodeStart| {
             let memory = &start.memories[0];
@@ -152,7 +152,7 @@ fn reads_tear_at_lines_or_words_or_not_at_all() {
         let faults = Faults { tear, ..Faults::NONE };
         let (within, between) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         for seed in 0..60 {
-            let mut world = World::new(SimOptions { faults, seed, ..SimOptions::calm() });
+            let mut world = World::new(SimOptions { faults, seed, ..SimOptions::without_faults() });
             let node =
                 world.add_node(region(), |start| Box::new(Lines(Arc::clone(&start.memories[0]), 0))).unwrap();
             let (within, between) = (Arc::clone(&within), Arc::clone(&between));

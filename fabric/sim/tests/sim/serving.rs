@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn requests_come_twice_or_never_when_the_fabric_is_so() {
-    let always = |faults| SimOptions { faults, ..SimOptions::calm() };
+    let always = |faults| SimOptions { faults, ..SimOptions::without_faults() };
     let mut world = World::new(always(Faults { duplicate: 1_000_000, ..Faults::NONE }));
     let node = world.add_node(region(), |_| Box::new(Counter::default())).unwrap();
     world.spawn("client", move |process| {
@@ -38,7 +38,7 @@ fn requests_come_twice_or_never_when_the_fabric_is_so() {
 #[test]
 fn a_process_dies_at_any_fabric_call_and_the_memory_node_learns_it() {
     for step in 1..12 {
-        let mut world = World::new(SimOptions::calm());
+        let mut world = World::new(SimOptions::without_faults());
         let clients = Arc::new(AtomicU64::new(0));
         let node = world
             .add_node(region(), {

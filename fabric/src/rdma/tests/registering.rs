@@ -160,7 +160,7 @@ fn rdma_nothing_is_registered_of_what_was_withdrawn() {
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
                 assert!(region.tell(0, &mut RegisteredExtents::default()).is_none());
-                region.tidy();
+                region.release_replaced();
             }
         });
         let mut found = 0;

@@ -137,7 +137,7 @@ impl Session {
         if welcome.limits != self.limits {
             return Err(greeting.protocol("it takes less over one socket of a client than over another"));
         }
-        self.silence.heard();
+        self.silence.note_received();
         Ok((stream, welcome))
     }
 

@@ -23,7 +23,7 @@ impl IoThread {
         self.hot.retain(|other| *other != at);
         self.greeting.retain(|other| *other != peer.key.key);
         self.free.push(at);
-        peer.say_farewell();
+        peer.send_held_refusal();
         shared.hung_up(&peer.origin, end);
         if let Some(client) = peer.first_of() {
             client.is_open.store(false, Ordering::Release);
@@ -33,20 +33,20 @@ impl IoThread {
     }
 
     /// Closes all sockets of clients that are hung up on, in one pass: many may leave at once.
-    pub(super) fn part(&mut self, clients: Vec<ClientId>) {
+    pub(super) fn close_clients(&mut self, clients: Vec<ClientId>) {
         let clients: HashSet<ClientId> = clients.into_iter().collect();
         for at in 0..self.peers.len() {
             let client = self.peers[at].as_ref().and_then(|peer| peer.client());
             if client.is_some_and(|client| clients.contains(&client.id())) {
-                self.let_go(at);
+                self.close_after_replies(at);
             }
         }
     }
 
     /// Closes a connection, or has it closed as soon as what it was answered has left.
-    fn let_go(&mut self, at: usize) {
+    fn close_after_replies(&mut self, at: usize) {
         let Some(peer) = &mut self.peers[at] else { return };
-        if peer.is_to_send_and_leave() {
+        if peer.stop_receiving() {
             self.expect_end(at);
             self.watch(at, false);
         } else {
@@ -58,7 +58,7 @@ impl IoThread {
     /// the time for it.
     pub(super) fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
         self.pause_listening();
-        (0..self.peers.len()).for_each(|at| self.let_go(at));
+        (0..self.peers.len()).for_each(|at| self.close_after_replies(at));
         let until = self.buffers.now + LAST_REPLIES;
         while self.buffers.now < until && self.peers.iter().any(Option::is_some) {
             self.look(events, Some(until.saturating_duration_since(self.buffers.now)))?;

@@ -19,7 +19,7 @@ use crate::tcp::token::{NODE, nonce};
 impl Peer {
     /// Receives what has come, but no more than one byte beyond `most` in all; whether there was
     /// something.
-    fn hear(&mut self, most: usize, buffers: &mut PeerBuffers) -> Result<bool, CloseReason> {
+    fn receive_up_to(&mut self, most: usize, buffers: &mut PeerBuffers) -> Result<bool, CloseReason> {
         let room = (most + 1).saturating_sub(self.rest.len());
         match self.stream.receive(&mut buffers.input[..room]) {
             Moved::Bytes(bytes) => self.rest.extend_from_slice(&buffers.input[..bytes]),
@@ -31,7 +31,7 @@ impl Peer {
 
     /// Takes what has come of HELLO, and no more than that.
     pub(super) fn greet(&mut self, buffers: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
-        if !self.hear(MAX_GREETING_BYTES, buffers)? {
+        if !self.receive_up_to(MAX_GREETING_BYTES, buffers)? {
             return Ok(Progressed::Idle);
         }
         let greeting = Hello::read(&self.rest, PROTOCOL_VERSION);
@@ -59,7 +59,7 @@ impl Peer {
                 Err(CloseReason::Credentials)
             }
             Greeting::Whole(_, Credentials::None) if self.needs_token => {
-                self.turn_away(TOKEN_NEEDED, CloseReason::NoToken, buffers)
+                self.refuse_peer(TOKEN_NEEDED, CloseReason::NoToken, buffers)
             }
             Greeting::Whole(purpose, Credentials::None) => {
                 self.enter(purpose, ClientCredentials::OPEN, None, buffers)
@@ -96,7 +96,7 @@ impl Peer {
 
     /// Takes the proof, and lets it in if it is one.
     pub(super) fn check_proof(&mut self, buffers: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
-        if !self.hear(PROOF_BYTES, buffers)? {
+        if !self.receive_up_to(PROOF_BYTES, buffers)? {
             return Ok(Progressed::Idle);
         }
         if self.rest.len() < PROOF_BYTES {
@@ -114,7 +114,7 @@ impl Peer {
                 let entry = ClientCredentials { token: Some(token), rights };
                 self.enter(purpose, entry, Some(Box::new(Proven { token, said })), buffers)
             }
-            None => self.turn_away(TOKEN_UNKNOWN, CloseReason::WrongToken, buffers),
+            None => self.refuse_peer(TOKEN_UNKNOWN, CloseReason::WrongToken, buffers),
         }
     }
 
@@ -157,7 +157,7 @@ impl Peer {
     }
 
     /// Does not let it in, and tells it so: at once, or later if its address has failed too often.
-    fn turn_away(
+    fn refuse_peer(
         &mut self,
         status: u32,
         end: CloseReason,
@@ -206,7 +206,7 @@ impl Peer {
     }
 
     /// Says what was held back, if something was.
-    pub(in crate::tcp) fn say_farewell(&mut self) {
+    pub(in crate::tcp) fn send_held_refusal(&mut self) {
         if let Stage::Held(HeldRefusal { status, .. }) = self.stage {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
         }
