@@ -141,7 +141,7 @@ impl<K: BuildKeys> Pending<K> {
     }
 
     /// Whether a change of this key waits.
-    pub(crate) fn concerns(&self, key: &K::Key) -> bool {
+    pub(crate) fn is_key_waiting(&self, key: &K::Key) -> bool {
         !self.keys.is_empty() && self.keys.contains(key)
     }
 

@@ -37,7 +37,7 @@ pub fn default_capacity() -> u64 {
 
 /// Why a memory node with this capacity may not have it, in words: the memory that this process may
 /// use, or the file system that its regions lie in, is smaller.
-pub(crate) fn doubt(capacity: u64, regions: Option<&Path>) -> Option<String> {
+pub(crate) fn too_small_warning(capacity: u64, regions: Option<&Path>) -> Option<String> {
     let root = Path::new("/");
     let memory = machine_memory(root).into_iter().chain(cgroup_limit(root)).min();
     let disk = regions.and_then(|regions| {
@@ -47,10 +47,10 @@ pub(crate) fn doubt(capacity: u64, regions: Option<&Path>) -> Option<String> {
         let found = there.find_map(|path| rustix::fs::statvfs(path).ok())?;
         Some((regions, found.f_blocks.saturating_mul(found.f_frsize)))
     });
-    doubt_of(capacity, memory, disk)
+    warning_of(capacity, memory, disk)
 }
 
-fn doubt_of(capacity: u64, memory: Option<u64>, disk: Option<(&Path, u64)>) -> Option<String> {
+fn warning_of(capacity: u64, memory: Option<u64>, disk: Option<(&Path, u64)>) -> Option<String> {
     let iec = |bytes| ByteSize(bytes).display().iec();
     let asked = format!("the capacity of {}", iec(capacity));
     if let Some((regions, bytes)) = disk.filter(|(_, bytes)| capacity > *bytes) {
@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn a_capacity_that_there_is_not_is_doubted() {
         let (memory, regions) = (Some(8 << 30), Path::new("/dev/shm"));
-        assert_eq!(doubt_of(8 << 30, memory, None), None);
-        assert_eq!(doubt_of(900 << 30, None, None), None, "nobody knows");
-        let said = |disk| doubt_of(900 << 30, memory, disk).expect("a doubt");
+        assert_eq!(warning_of(8 << 30, memory, None), None);
+        assert_eq!(warning_of(900 << 30, None, None), None, "nobody knows");
+        let said = |disk| warning_of(900 << 30, memory, disk).expect("a doubt");
         assert!(
             said(None).contains("900.0 GiB is more than the memory")
                 && said(None).contains("end this process")

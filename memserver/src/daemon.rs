@@ -286,7 +286,7 @@ impl Daemon {
             lease: config.lease(),
         };
         let regions = config.durable.as_ref().map(|durable| &*durable.folders.region);
-        if let Some(doubt) = capacity::doubt(config.capacity, regions) {
+        if let Some(doubt) = capacity::too_small_warning(config.capacity, regions) {
             warn!("{doubt}");
         }
         let mut catalogue = Catalogue::open_within(&tables, Arc::clone(&descriptors.shared))?;
@@ -320,7 +320,7 @@ impl Daemon {
         let rereading = sockets
             .as_ref()
             .and_then(|sockets| Rereading::of(config.tokens.as_ref(), config.serving.tls.as_ref(), sockets));
-        signals.act(stop.clone(), rereading).map_err(no_handlers)?;
+        signals.handle(stop.clone(), rereading).map_err(no_handlers)?;
         let durable = config.durable.clone();
         Ok(Self { catalogue, listener, sockets, stop, descriptors, durable, _folder: folder })
     }

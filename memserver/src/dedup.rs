@@ -38,7 +38,7 @@ struct ReplyTotals {
 }
 
 impl KeptReplies {
-    /// Whether some are to be let go.
+    /// Whether some are to be evicted.
     #[inline]
     pub(crate) fn are_too_many(&self) -> bool {
         self.all.bytes.load(Ordering::Relaxed) > MOST_KEPT
@@ -82,8 +82,8 @@ struct LastRequest {
     request: u64,
     /// Replies to the operations that were done.
     replies: Vec<WriteReply>,
-    /// Whether replies to it were let go.
-    is_let_go: bool,
+    /// Whether replies to it were evicted.
+    is_evicted: bool,
     /// When it was made, counted in requests of all clients.
     heard: u64,
     /// The places of the clients heard of before and after this one.
@@ -100,7 +100,7 @@ pub(crate) struct DedupSessions {
     /// The places of the client silent longest, and of the one heard of last.
     oldest: u32,
     newest: u32,
-    /// Those before this place have let their replies go.
+    /// The replies of those before this place were evicted.
     first_kept: u32,
     /// Whether there may be requests that were executed and are not remembered.
     has_forgotten: bool,
@@ -120,8 +120,8 @@ pub(crate) enum DedupVerdict {
     New,
     /// Begun before: this many operations are done.
     Repeated(DedupSession, usize),
-    /// Begun before: how many operations are done, and what was replied to them, was let go.
-    LetGo(DedupSession),
+    /// Begun before: how many operations are done, and what was replied to them, was evicted.
+    Evicted(DedupSession),
     /// Older than the last one: its client has given it up.
     Outdated,
     /// Perhaps done before: its client is not remembered.
@@ -152,8 +152,8 @@ impl DedupSessions {
         match self.of(client) {
             Some((place, last)) if last.request == request => {
                 let session = DedupSession { client, request, place };
-                if last.is_let_go {
-                    DedupVerdict::LetGo(session)
+                if last.is_evicted {
+                    DedupVerdict::Evicted(session)
                 } else {
                     DedupVerdict::Repeated(session, last.replies.len())
                 }
@@ -196,7 +196,7 @@ impl DedupSessions {
             self.places.remove(&last.client);
             self.places.insert(client, place);
         }
-        (last.client, last.request, last.heard, last.is_let_go) = (client, request, heard, false);
+        (last.client, last.request, last.heard, last.is_evicted) = (client, request, heard, false);
         last.replies.clear();
         if last.replies.capacity() > RESERVED + 4 * operations {
             self.kept.count(last.replies.capacity(), 0);
@@ -232,7 +232,7 @@ impl DedupSessions {
             client,
             request,
             replies,
-            is_let_go: false,
+            is_evicted: false,
             heard: 0,
             before,
             after: NONE,
@@ -291,7 +291,7 @@ impl DedupSessions {
         places.find(|(place, last)| !is_in_hand(*place, last.client)).map(|(place, _)| place)
     }
 
-    /// When the client was heard of whose replies are let go next, if there are any.
+    /// When the client was heard of whose replies are evicted next, if there are any.
     pub(crate) fn oldest_kept(&mut self) -> Option<u64> {
         while let Some(last) = self.last.get(self.first_kept as usize) {
             if last.replies.capacity() > 0 {
@@ -302,36 +302,36 @@ impl DedupSessions {
         None
     }
 
-    /// Lets the replies of the client silent longest go, of those without a request in hand;
-    /// `false` if there are none.
-    pub(crate) fn let_go(&mut self, is_in_hand: impl Fn(usize, u64) -> bool) -> bool {
+    /// Evicts the replies of the client silent longest, of those without a request in hand; `false`
+    /// if there are none.
+    pub(crate) fn evict_oldest(&mut self, is_in_hand: impl Fn(usize, u64) -> bool) -> bool {
         self.oldest_kept();
         let at_rest = |(place, last): &(usize, &LastRequest)| {
             last.replies.capacity() > 0 && !is_in_hand(*place, last.client)
         };
         let Some((place, _)) = self.places_from(self.first_kept).find(at_rest) else { return false };
-        self.let_go_of(place);
+        self.evict(place);
         true
     }
 
-    fn let_go_of(&mut self, place: usize) {
+    fn evict(&mut self, place: usize) {
         let Some(last) = self.last.get_mut(place) else { return };
-        last.is_let_go |= !last.replies.is_empty();
+        last.is_evicted |= !last.replies.is_empty();
         self.kept.count(last.replies.capacity(), 0);
         last.replies = Vec::new();
     }
 
-    /// Lets all replies go, which are in the recovery area.
-    pub(crate) fn let_all_go(&mut self) {
-        (0..self.last.len()).for_each(|place| self.let_go_of(place));
+    /// Evicts all replies, which are in the recovery area.
+    pub(crate) fn evict_all(&mut self) {
+        (0..self.last.len()).for_each(|place| self.evict(place));
     }
 
-    /// Takes up the replies to a client's last request that were let go, as they were noted
+    /// Puts the replies to a client's last request back that were evicted, as they were noted
     /// elsewhere.
-    pub(crate) fn take_up(&mut self, session: &DedupSession, replies: Vec<WriteReply>) {
+    pub(crate) fn restore_replies(&mut self, session: &DedupSession, replies: Vec<WriteReply>) {
         let Some(last) = self.last.get_mut(session.place) else { return };
         self.kept.count(last.replies.capacity(), replies.capacity());
-        (last.replies, last.is_let_go) = (replies, false);
+        (last.replies, last.is_evicted) = (replies, false);
         self.look_again(session.place);
     }
 
@@ -376,8 +376,8 @@ impl DedupSessions {
         self.of(client).map_or(&[], |(_, last)| &last.replies)
     }
 
-    /// Whether there are more replies than there may be, and none of another table to let go.
-    pub(crate) fn must_let_go(&self) -> bool {
+    /// Whether there are more replies than there may be, and none of another table to evict.
+    pub(crate) fn must_evict(&self) -> bool {
         // The catalogue discards replies before there are that many.
         self.kept.all.bytes.load(Ordering::Relaxed) > MOST_KEPT + MOST_KEPT / 8
     }

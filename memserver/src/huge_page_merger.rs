@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use fpcache_fabric::{Pages, SharedMemory};
 
 use crate::budget::Grant;
-use crate::priority::stand_back;
+use crate::priority::lower_priority;
 
 /// How often the regions are looked at when there is nothing to merge.
 const IDLE: Duration = Duration::from_millis(500);
@@ -107,7 +107,7 @@ impl Work {
     }
 
     fn run(&self) {
-        stand_back();
+        lower_priority();
         let mut state = self.state();
         while !state.has_ended {
             let Some((index, memory, offset)) = state.next_page(Instant::now()) else {

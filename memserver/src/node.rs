@@ -101,7 +101,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
-    pub(crate) told: OperatorLog,
+    pub(crate) operator_log: OperatorLog,
     /// How it ended that the records of a load were brought to the disk, for the client that waits
     /// for it.
     pub(crate) durable: Option<Result<(), String>>,
@@ -191,7 +191,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             snapshotting: None,
             has_snapshot: false,
             left_out: LeftOut::default(),
-            told: OperatorLog::default(),
+            operator_log: OperatorLog::default(),
             redone: 0,
             retry_at: None,
             durable: None,

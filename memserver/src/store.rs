@@ -20,7 +20,7 @@ use crate::wal::background::{
 };
 
 pub use crate::boot::{UNKNOWN_BOOT, boot_id};
-pub use crate::recovery::previous_log::bring_left_to_disk;
+pub use crate::recovery::previous_log::sync_previous_log;
 pub use crate::recovery_area::{PreviousLog, recovery_area_bytes};
 pub use crate::startup::Startup;
 
@@ -162,7 +162,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let (incarnation, node) = (startup.incarnation, startup.node);
     let memory = (region, grant, lease);
     let found =
-        warm::take_up::<K, M, D>(memory, recovery_area, &identity, incarnation, node, &staging, &disk)?;
+        warm::adopt_region::<K, M, D>(memory, recovery_area, &identity, incarnation, node, &staging, &disk)?;
     let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
     let Some(recovery_area) = found.superblock.recovery_area.clone() else {
         return Err(RecoverError::Misfit { lsn: 0 });
@@ -177,7 +177,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let has_snapshot = follows && !wal.has_lost();
     let mut sessions = found.sessions;
     // The recovery area has them.
-    sessions.let_all_go();
+    sessions.evict_all();
     let left_out = LeftOut::noted(wal.recovery_area.memory())?;
     let mut node = MemoryNode::over(found.superblock, node, found.table, sessions, Some(wal), startup.now);
     node.left_out = left_out;

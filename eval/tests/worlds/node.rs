@@ -16,7 +16,7 @@ use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::lease::Lease;
 use fpcache_memserver::store::{
-    Background, Memories, PreviousLog, Startup, bring_left_to_disk, can_resume, restore, resume,
+    Background, Memories, PreviousLog, Startup, can_resume, restore, resume, sync_previous_log,
 };
 use fpcache_memserver::{MemoryNode, Origin};
 use fpcache_sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process, Random, SimMemory, World};
@@ -322,7 +322,7 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let disk = SimDisk { disk: kept.disk.clone(), before: Arc::clone(region) };
         let left = match is_away {
-            true => bring_left_to_disk(recovery_area, FileIdentity::default(), &disk, &startup).unwrap(),
+            true => sync_previous_log(recovery_area, FileIdentity::default(), &disk, &startup).unwrap(),
             false => PreviousLog::default(),
         };
         if is_lost || is_away {

@@ -280,11 +280,11 @@ impl Grant {
         if reserved.is_err() && least < taken && memory.reserve(from, least).is_ok() {
             // A disk that has no room for a whole step may have what is needed, or have given it
             // before.
-            budget.untake(taken - least);
+            budget.refund(taken - least);
             (taken, reserved) = (least, Ok(()));
         }
         if let Err(error) = reserved {
-            budget.untake(taken);
+            budget.refund(taken);
             // Reported once, not with every insert that is refused.
             if !self.note_disk_full(true) {
                 error!("{}", NoSpaceForRegion(&error));

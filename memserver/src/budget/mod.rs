@@ -22,7 +22,7 @@ pub struct Budget {
     /// The most bytes that a table was denied at once; 0 once as many are left again, or came back.
     missed: AtomicU64,
     /// Bytes that came back since that last grew.
-    came_back: AtomicU64,
+    returned: AtomicU64,
     /// Whether that has grown since it was last asked for.
     is_missed_anew: AtomicBool,
     returning: Returning,
@@ -35,7 +35,7 @@ impl Budget {
             bytes,
             granted: AtomicU64::new(0),
             missed: AtomicU64::new(0),
-            came_back: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
             is_missed_anew: AtomicBool::new(false),
             returning: Returning::default(),
         })
@@ -65,7 +65,7 @@ impl Budget {
     /// Takes `wanted` bytes, or as much of them as is left, but not less than `least`.
     fn take(&self, wanted: u64, least: u64) -> Option<u64> {
         if self.left() < least && self.returning.bytes() > 0 {
-            self.returning.hasten(|| self.left() >= least);
+            self.returning.return_now(|| self.left() >= least);
         }
         // Other threads take some, too.
         let of_left = |granted: u64| wanted.min(self.bytes.saturating_sub(granted));
@@ -82,7 +82,7 @@ impl Budget {
     /// Notes that a table was denied `bytes` bytes.
     fn miss(&self, bytes: u64) {
         if self.missed.fetch_max(bytes, Ordering::Relaxed) < bytes {
-            self.came_back.store(0, Ordering::Relaxed);
+            self.returned.store(0, Ordering::Relaxed);
             self.is_missed_anew.store(true, Ordering::Relaxed);
         }
     }
@@ -92,9 +92,9 @@ impl Budget {
         self.missed.load(Ordering::Relaxed) > self.left()
     }
 
-    /// Whether a table was denied more than any before, since this was asked.
+    /// Whether a table was denied more than any before, since this was last called.
     #[inline]
-    pub(crate) fn is_missed_anew(&self) -> bool {
+    pub(crate) fn take_missed_anew(&self) -> bool {
         self.is_missed_anew.load(Ordering::Relaxed) && self.is_missed_anew.swap(false, Ordering::Relaxed)
     }
 
@@ -104,16 +104,16 @@ impl Budget {
     }
 
     /// Gives back what was taken and could not be used.
-    fn untake(&self, bytes: u64) {
+    fn refund(&self, bytes: u64) {
         self.granted.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn give_back(&self, bytes: u64) {
-        self.untake(bytes);
-        let came_back = self.came_back.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.refund(bytes);
+        let returned = self.returned.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let missed = self.missed.load(Ordering::Relaxed);
         // More may have been wanted than there ever is; who still wants it is denied again.
-        if missed > 0 && missed <= self.left().max(came_back) {
+        if missed > 0 && missed <= self.left().max(returned) {
             let _ = self.missed.compare_exchange(missed, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }

@@ -75,7 +75,7 @@ impl Returning {
     }
 
     /// Has regions give back what they hold until there is enough.
-    pub(super) fn hasten(&self, is_enough: impl Fn() -> bool) {
+    pub(super) fn return_now(&self, is_enough: impl Fn() -> bool) {
         let mut held = Vec::new();
         self.change(|regions| {
             while !is_enough()

@@ -192,14 +192,14 @@ fn a_denial_is_known_until_there_is_as_much_again() {
     let budget = Budget::new(1 << 20);
     let (a, b) = (region(1 << 20), region(1 << 20));
     let has = Grant::of(&budget, &a, u64::MAX).expect("room");
-    assert!(has.cover((1 << 20) + 8).is_err() && !budget.is_missed_anew(), "that is the region's end");
+    assert!(has.cover((1 << 20) + 8).is_err() && !budget.take_missed_anew(), "that is the region's end");
     let wants = Grant::of(&budget, &b, u64::MAX).expect("room");
     has.cover(900 << 10).expect("room");
-    assert!(!has.is_short() && !budget.is_missed_anew());
+    assert!(!has.is_short() && !budget.take_missed_anew());
     assert_eq!(wants.cover(512 << 10), Err(Denied::Budget));
-    assert!(has.is_short() && budget.is_missed_anew() && !budget.is_missed_anew());
+    assert!(has.is_short() && budget.take_missed_anew() && !budget.take_missed_anew());
     assert_eq!(wants.cover(400 << 10), Err(Denied::Budget));
-    assert!(!budget.is_missed_anew(), "more was missed before");
+    assert!(!budget.take_missed_anew(), "more was missed before");
     has.shrink_to(800 << 10);
     assert!(has.is_short());
     has.shrink_to(100 << 10);

@@ -41,9 +41,9 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
         None
     }
 
-    /// Lets the replies of some clients go, of those silent longest first: of one, and of others
-    /// not heard of after `until`. Whether there were any.
-    fn let_replies_go(&mut self, until: u64) -> bool {
+    /// Evicts the replies of some clients, of those silent longest first: of one, and of others not
+    /// heard of after `until`. Whether there were any.
+    fn evict_replies(&mut self, until: u64) -> bool {
         let _ = until;
         false
     }
@@ -80,8 +80,8 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
         self.sessions.oldest_kept()
     }
 
-    fn let_replies_go(&mut self, until: u64) -> bool {
-        Self::let_replies_go(self, until)
+    fn evict_replies(&mut self, until: u64) -> bool {
+        Self::evict_replies(self, until)
     }
 
     fn own(&mut self, map: &RangeMap, range: &MappedRange) -> bool {
@@ -125,7 +125,7 @@ impl HostedTable {
     }
 
     /// Has it go by this map, of which it is a range; says whether it is.
-    pub(crate) fn go_by(&mut self, map: Arc<RangeMap>) -> bool {
+    pub(crate) fn adopt_map(&mut self, map: Arc<RangeMap>) -> bool {
         let is_range = map
             .ranges
             .iter()

@@ -22,7 +22,7 @@ use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::{HostedTable, LeftRegion};
 use super::open::Opening;
-use crate::priority::stand_back;
+use crate::priority::lower_priority;
 
 /// A table that is to be made.
 pub(super) struct CreateJob {
@@ -62,7 +62,7 @@ impl CreateJob {
         let folders = folder.as_ref().map(|folder| folder.of(&name)).transpose()?;
         let mut table = opening.open(name, &descriptor, folders.as_ref(), waker)?;
         table.descriptors = Some(descriptors);
-        if map.is_some_and(|map| !table.go_by(map)) {
+        if map.is_some_and(|map| !table.adopt_map(map)) {
             return Err(TableOpenError::Map { name });
         }
         Ok(table)
@@ -210,7 +210,7 @@ impl Jobs {
         // dropped would be gone, and its readers not told.
         let (hand_over, handed) = sync_channel::<Job>(1);
         let run = move || {
-            stand_back();
+            lower_priority();
             let _waking = WakeAtEnd(waker);
             // Dropped before the loop is woken, also by a panic: that is how the loop learns of
             // one.

@@ -54,7 +54,7 @@ impl Opening {
         left: PreviousLog,
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
         let (region, region_path) = folders.region_file();
-        keep_lost_alone(folders, left)?;
+        keep_only_lost(folders, left)?;
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
         warn!(
             "the disk has no room for {}: the table will be read from the disk at the next start",
@@ -91,7 +91,7 @@ fn create_recovery_area(folders: &TableFolder, reason: Reason) -> Result<Arc<Sha
     let created = match create() {
         // There may be room once the one before is gone.
         Err(MemoryError::NoSpace { .. }) => {
-            keep_lost_alone(folders, reason.left)?;
+            keep_only_lost(folders, reason.left)?;
             create()
         }
         created => created,
@@ -99,7 +99,7 @@ fn create_recovery_area(folders: &TableFolder, reason: Reason) -> Result<Arc<Sha
     match created {
         Ok((created, _)) => {
             let created = noted(created, folders, reason.left)?;
-            let _locked = unless_in_use(file)?;
+            let _locked = lock_previous(file)?;
             let renamed = folders.data.rename(NEW_RECOVERY_AREA_FILE, RECOVERY_AREA_FILE);
             renamed.map_err(FolderError::new(path, "replacing the memory of the process before"))?;
             Ok(created)
@@ -118,10 +118,10 @@ fn create_recovery_area(folders: &TableFolder, reason: Reason) -> Result<Arc<Sha
 
 /// Gives the room of the last recovery area back, and leaves in its file, for the start after one
 /// that has none, which entries the disk had lost: nothing else says so.
-fn keep_lost_alone(folders: &TableFolder, left: PreviousLog) -> Result<(), TableOpenError> {
+fn keep_only_lost(folders: &TableFolder, left: PreviousLog) -> Result<(), TableOpenError> {
     let (file, path) = folders.notes_file();
     if left.lost > 0
-        && let Some((recovery_area, fd)) = unless_in_use(file)?
+        && let Some((recovery_area, fd)) = lock_previous(file)?
         && recovery_area.len() as u64 >= BYTES_BEFORE_RING
     {
         noting(folders, left.note_alone(&Arc::new(recovery_area)))?;
@@ -159,8 +159,8 @@ fn as_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// A file of the previous process, locked, unless that is another memory node's which runs.
-fn unless_in_use(file: FileAt<'_>) -> Result<Option<(SharedMemory, OwnedFd)>, TableOpenError> {
+/// Opens and locks a file of the previous process, unless that is another memory node's which runs.
+fn lock_previous(file: FileAt<'_>) -> Result<Option<(SharedMemory, OwnedFd)>, TableOpenError> {
     match SharedMemory::open_file_at(file, Access::ReadWrite) {
         Err(error @ MemoryError::FileInUse { .. }) => Err(TableOpenError::Memory(error)),
         // What is no memory is not in use; a file that is not there need not be removed.
@@ -172,7 +172,7 @@ fn unless_in_use(file: FileAt<'_>) -> Result<Option<(SharedMemory, OwnedFd)>, Ta
 /// for regions may be shared by mistake. A region is given up: who maps it still would read it for
 /// ever, also when its table is dropped.
 fn remove_memory(folder: &Folder, name: &str, file: FileAt<'_>, path: &Path) -> Result<(), TableOpenError> {
-    let locked = unless_in_use(file)?;
+    let locked = lock_previous(file)?;
     if let (Some((region, _)), REGION_FILE) = (&locked, name) {
         hosted::give_up_all(region)?;
     }

@@ -13,7 +13,7 @@
 //! | `folders`, `descriptor` | a folder for each table, created and removed atomically |
 //! | `requests`, `making`, `jobs` | create, list, drop; slow work on a thread |
 //! | `answering` | lookups by the threads that serve sockets |
-//! | `letting_go` | the limit on replies kept for repeated requests |
+//! | `reply_eviction` | the limit on replies kept for repeated requests |
 //! | `ranges`, `lobby` | ranges of tables over several memory nodes, and where their maps are |
 //! | `stats` | statistics of the memory node |
 //! | `service`, `work_queue`, `client_tables` | routing and scheduling of requests |
@@ -127,7 +127,7 @@ pub struct Catalogue {
     refusals: Refusals,
     lobby: Lobby,
     opening: Opening,
-    letting_go: LettingGo,
+    reply_eviction: ReplyEviction,
     folder: Option<Arc<TablesFolder>>,
     waker: Waker,
     descriptors: Arc<Descriptors>,
@@ -140,9 +140,9 @@ pub struct Catalogue {
     requests: u64,
 }
 
-/// When to look for replies to let go.
+/// When to look for replies to evict.
 #[derive(Debug, Default)]
-struct LettingGo {
+struct ReplyEviction {
     /// Requests before the next look, after one that was in vain: all clients had requests in hand.
     pause: u32,
 }
@@ -249,7 +249,7 @@ impl Catalogue {
                 kept_replies: KeptReplies::default(),
                 follower: Follower::default(),
             },
-            letting_go: LettingGo::default(),
+            reply_eviction: ReplyEviction::default(),
             folder,
             waker: Waker::new()?,
             descriptors,

@@ -164,7 +164,7 @@ impl Opening {
         };
         let left = match &why {
             None => PreviousLog::default(),
-            Some(_) => bring_left_to_disk(folders, &disk, &startup)?,
+            Some(_) => sync_previous_log(folders, &disk, &startup)?,
         };
         let restores = store::holds_snapshot(&disk)?;
         let was_there = restores || store::holds_log(&disk)?;
@@ -237,7 +237,7 @@ impl Opening {
 /// Brings what the recovery area of the previous process has, and the disk may not, to the disk,
 /// where its region cannot be used: from there it is read with the rest. The disk must have all
 /// that the recovery area says was there, for a new one takes its place.
-fn bring_left_to_disk(
+fn sync_previous_log(
     folders: &TableFolder,
     disk: &FileDisk,
     startup: &Startup,
@@ -250,7 +250,7 @@ fn bring_left_to_disk(
         opened => opened.map_err(TableOpenError::Memory)?.0,
     };
     let identity = recovery_area.file_identity().map_err(TableOpenError::Memory)?.unwrap_or_default();
-    store::bring_left_to_disk(&Arc::new(recovery_area), identity, disk, startup).map_err(|source| {
+    store::sync_previous_log(&Arc::new(recovery_area), identity, disk, startup).map_err(|source| {
         TableOpenError::Recover { folder: folders.data.path().to_owned(), source: Box::new(source) }
     })
 }

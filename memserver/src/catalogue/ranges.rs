@@ -132,10 +132,10 @@ impl Catalogue {
     }
 
     /// Has a range go by a later map that has been made to last.
-    pub(super) fn go_by(&mut self, name: &TableName, map: Arc<RangeMap>) -> Result<(), Refusal> {
+    pub(super) fn adopt_map(&mut self, name: &TableName, map: Arc<RangeMap>) -> Result<(), Refusal> {
         let number = self.numbers.get(name).copied();
         let table: Option<&mut HostedTable> = number.and_then(|number| self.tables[number].as_mut());
-        if !table.is_some_and(|table| table.go_by(map)) {
+        if !table.is_some_and(|table| table.adopt_map(map)) {
             return Err(self.no_such_table(name.as_str()));
         }
         self.publish_maps();

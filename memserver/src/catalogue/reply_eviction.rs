@@ -4,19 +4,19 @@
 use super::Catalogue;
 
 impl Catalogue {
-    /// Lets replies go if the tables keep too many.
+    /// Evicts replies if the tables keep too many.
     #[inline]
-    pub(super) fn keep_few_replies(&mut self) {
+    pub(super) fn limit_replies(&mut self) {
         if self.opening.kept_replies.are_too_many() {
-            self.let_replies_go();
+            self.evict_replies();
         }
     }
 
     #[cold]
-    fn let_replies_go(&mut self) {
+    fn evict_replies(&mut self) {
         const PAUSE: u32 = 64;
-        if let Some(left) = self.letting_go.pause.checked_sub(1) {
-            self.letting_go.pause = left;
+        if let Some(left) = self.reply_eviction.pause.checked_sub(1) {
+            self.reply_eviction.pause = left;
             return;
         }
         let tables = self.tables.iter_mut().enumerate();
@@ -29,12 +29,12 @@ impl Catalogue {
             // Until another table's are older.
             let until = oldest.get(at + 1).map_or(u64::MAX, |(heard, _)| *heard);
             if let Some(table) = &mut self.tables[number] {
-                have_gone |= table.node.let_replies_go(until);
+                have_gone |= table.node.evict_replies(until);
             }
             if self.opening.kept_replies.are_few_enough() {
                 break;
             }
         }
-        self.letting_go.pause = if have_gone { 0 } else { PAUSE };
+        self.reply_eviction.pause = if have_gone { 0 } else { PAUSE };
     }
 }

@@ -92,7 +92,7 @@ impl Catalogue {
             Done::Dropped(outcome) => self.end_drop(outcome),
             // Closed until then: its name stays taken.
             Done::Removed(name, outcome) => self.end_removing(&name, outcome),
-            Done::Mapped(name, map, outcome) => outcome.and_then(|()| self.go_by(&name, map)),
+            Done::Mapped(name, map, outcome) => outcome.and_then(|()| self.adopt_map(&name, map)),
         };
         self.push_reply(client, outcome.map(|()| Vec::new()));
         while let Some((client, request)) = self.jobs.next_waiting() {

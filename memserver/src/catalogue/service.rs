@@ -17,7 +17,7 @@ impl Catalogue {
 
     /// Gives all tables a turn if one was denied memory: they may have some that they do not use.
     fn wake_for_memory(&mut self) {
-        if self.opening.budget.is_missed_anew() {
+        if self.opening.budget.take_missed_anew() {
             let there = |number: &usize| self.tables[*number].is_some();
             (0..self.tables.len()).filter(there).for_each(|number| self.work_queue.queue(number));
         }
@@ -95,7 +95,7 @@ impl Service for Catalogue {
         {
             self.work_queue.touch(number);
             let handled = table.node.handle(client, request, reply);
-            self.keep_few_replies();
+            self.limit_replies();
             return handled;
         }
         let mut body = Vec::new();
@@ -140,7 +140,7 @@ impl Service for Catalogue {
         while let Some(number) = self.work_queue.next() {
             let Some(table) = &mut self.tables[number] else { continue };
             let work = table.node.work();
-            self.keep_few_replies();
+            self.limit_replies();
             self.wake_for_memory();
             // What it did may be what a reply waited for.
             self.work_queue.expect_replies(number);

@@ -20,7 +20,7 @@ impl HeldSignals {
     /// Uses the handle when the process is told to end; told twice, the process ends at once. Told
     /// by `SIGHUP`, it reads again what lets clients in, if that is in files; that signal has no
     /// other effect, and does not end a memory node without such files.
-    pub(super) fn act(self, stop: StopHandle, access: Option<Rereading>) -> io::Result<()> {
+    pub(super) fn handle(self, stop: StopHandle, access: Option<Rereading>) -> io::Result<()> {
         let Self(mut signals) = self;
         for ending in [SIGTERM, SIGINT] {
             signals.add_signal(ending)?;

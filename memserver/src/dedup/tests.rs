@@ -53,9 +53,9 @@ fn what_was_noted_is_known_again() {
     clients.restore(2, Some((9, 4, vec![DONE])));
     let session = DedupSession { client: 9, request: 4, place: 2 };
     assert_eq!(clients.look_up(9, 4, true), DedupVerdict::Repeated(session, 1));
-    clients.let_all_go();
-    assert_eq!(clients.look_up(9, 4, true), DedupVerdict::LetGo(session));
-    clients.take_up(&session, vec![DONE]);
+    clients.evict_all();
+    assert_eq!(clients.look_up(9, 4, true), DedupVerdict::Evicted(session));
+    clients.restore_replies(&session, vec![DONE]);
     assert_eq!(
         (clients.look_up(9, 4, true), clients.replies(9)),
         (DedupVerdict::Repeated(session, 1), &[DONE][..])
@@ -92,7 +92,7 @@ fn a_request_whose_replies_were_let_go_is_never_new() {
                     Some((oldest, table))
                 });
                 let (_, table) = oldest.min_by_key(|(oldest, _)| *oldest).expect("some are kept");
-                assert!(table.let_go(nobody));
+                assert!(table.evict_oldest(nobody));
             }
         }
         let bytes = tables.iter().flat_map(|table| &table.last).map(|last| last.replies.capacity());
@@ -103,16 +103,16 @@ fn a_request_whose_replies_were_let_go_is_never_new() {
             );
         }
     }
-    let mut let_go = 0;
+    let mut evict_oldest = 0;
     for ((table, client), (request, operations)) in last {
         match tables[table].look_up(client, request, true) {
             DedupVerdict::Repeated(_, done) => assert_eq!(done, operations),
-            DedupVerdict::LetGo(_) => let_go += 1,
+            DedupVerdict::Evicted(_) => evict_oldest += 1,
             other => panic!("{other:?}"),
         }
         assert_eq!(tables[table].look_up(client, request - 1, true), DedupVerdict::Outdated);
     }
-    assert!(let_go > 100, "{let_go}");
+    assert!(evict_oldest > 100, "{evict_oldest}");
     drop(tables);
     assert_eq!(kept.all.bytes.load(Ordering::Relaxed), 0);
 }
@@ -125,12 +125,12 @@ fn requests_in_hand_keep_their_replies_and_the_memory_of_long_ones_is_not_kept_f
         clients.done(&session, 0, DONE);
     }
     let in_hand = |_, client| client != 1;
-    assert!(clients.let_go(in_hand) && !clients.let_go(in_hand));
-    assert!(matches!(clients.look_up(1, 1, true), DedupVerdict::LetGo(_)));
+    assert!(clients.evict_oldest(in_hand) && !clients.evict_oldest(in_hand));
+    assert!(matches!(clients.look_up(1, 1, true), DedupVerdict::Evicted(_)));
     assert!(matches!(clients.look_up(0, 1, true), DedupVerdict::Repeated(_, 1)));
-    assert!(clients.let_go(nobody));
+    assert!(clients.evict_oldest(nobody));
     assert!(
-        matches!(clients.look_up(0, 1, true), DedupVerdict::LetGo(_)),
+        matches!(clients.look_up(0, 1, true), DedupVerdict::Evicted(_)),
         "it was passed over, not forgotten"
     );
     clients.begin(2, 2, 1, nobody);

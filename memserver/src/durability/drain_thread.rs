@@ -57,7 +57,7 @@ impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
             runner.run();
             runner.drain
         })?;
-        signals.is_drained_by(thread.thread().clone());
+        signals.set_thread(thread.thread().clone());
         // It may have gone to sleep before it could be woken.
         thread.thread().unpark();
         Ok(Self { signals, thread: Some(thread) })
@@ -146,7 +146,7 @@ impl<M: NodeMemory, D: Disk, F: FnMut(LogEvent)> Runner<M, D, F> {
         let until = self.retry_at.or(self.drain.progress().due);
         let kind = if until.is_some() { Sleep::Dozing } else { Sleep::Idle };
         let signals = &self.drain.signals;
-        signals.falls_asleep(kind);
+        signals.begin_sleep(kind);
         if !self.has_work(kind) {
             match until {
                 Some(until) => thread::park_timeout(until.saturating_duration_since(now)),
@@ -158,7 +158,7 @@ impl<M: NodeMemory, D: Disk, F: FnMut(LogEvent)> Runner<M, D, F> {
                 }
             }
         }
-        signals.wakes_up();
+        signals.end_sleep();
     }
 
     fn has_work(&self, kind: Sleep) -> bool {

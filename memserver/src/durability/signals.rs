@@ -49,7 +49,7 @@ impl Signals {
     /// Wakes the drain, however it sleeps. Either the drain, which says that it sleeps before it
     /// looks for work, sees the caller's store, or this sees it asleep: the two fences are of
     /// Dekker's kind.
-    fn poke(&self) {
+    fn wake_drain(&self) {
         fence(Ordering::SeqCst);
         self.nudge(true);
     }
@@ -64,12 +64,12 @@ impl Signals {
     }
 
     /// Names the thread to wake. The first caller's stays.
-    pub(super) fn is_drained_by(&self, thread: Thread) {
+    pub(super) fn set_thread(&self, thread: Thread) {
         let _ = self.thread.set(thread);
     }
 
     /// Says that the drain is about to sleep; it must look for work once more before it does.
-    pub(super) fn falls_asleep(&self, sleep: Sleep) {
+    pub(super) fn begin_sleep(&self, sleep: Sleep) {
         self.sleep.store(sleep as u8, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
@@ -80,13 +80,13 @@ impl Signals {
     }
 
     /// Says that the drain is awake.
-    pub(super) fn wakes_up(&self) {
+    pub(super) fn end_sleep(&self) {
         self.sleep.store(AWAKE, Ordering::Relaxed);
     }
 
     pub(super) fn want(&self, lsn: Lsn) {
         self.wanted.fetch_max(lsn, Ordering::Release);
-        self.poke();
+        self.wake_drain();
     }
 
     pub(super) fn wanted(&self) -> Lsn {
@@ -95,7 +95,7 @@ impl Signals {
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.poke();
+        self.wake_drain();
     }
 
     pub(super) fn is_stopping(&self) -> bool {

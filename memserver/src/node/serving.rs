@@ -132,12 +132,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Err(error) => {
                 let place = if let TableError::Damaged(damaged) = error { damaged.offset } else { 0 };
                 let what = format_args!("work between requests failed: {error}");
-                self.told.work.tell(self.clock.now(), place, what);
+                self.operator_log.work.tell(self.clock.now(), place, what);
             }
         }
-        for damaged in table.passed_by.drain(..) {
+        for damaged in table.skipped_damage.drain(..) {
             let what = format_args!("a segment is left as it is: {damaged}");
-            self.told.work.tell(self.clock.now(), damaged.offset, what);
+            self.operator_log.work.tell(self.clock.now(), damaged.offset, what);
         }
         // In its turn also while the table has work: under writes that never cease it always has.
         let snapshot = self.work_on_snapshot(due);

@@ -31,9 +31,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         place.is_some_and(|place| self.pending.has_request_at(place)) || self.parked.has_begun(session)
     }
 
-    /// Lets the replies of some clients go, of those silent longest first: of one, and of others
-    /// not heard of after this request. Whether there were any.
-    pub(crate) fn let_replies_go(&mut self, until: u64) -> bool {
+    /// Evicts the replies of some clients, of those silent longest first: of one, and of others not
+    /// heard of after this request. Whether there were any.
+    pub(crate) fn evict_replies(&mut self, until: u64) -> bool {
         /// Clients of one step.
         const MOST: usize = 64;
         let begun = self.parked.begun();
@@ -42,7 +42,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let mut gone = 0;
         while gone < MOST
             && (gone == 0 || sessions.oldest_kept().is_some_and(|heard| heard <= until))
-            && sessions.let_go(is_in_hand)
+            && sessions.evict_oldest(is_in_hand)
         {
             gone += 1;
         }
@@ -57,13 +57,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Whether writes must wait: for another, or for segments to be replaced.
     #[inline]
     pub(crate) fn holds_writes(&self) -> bool {
-        self.parked.holds_writes() || self.wants_quiet()
+        self.parked.holds_writes() || self.pauses_writes()
     }
 
     /// Whether writes wait until segments have been replaced. They do not wait for a disk that
     /// fails.
     #[inline]
-    fn wants_quiet(&self) -> bool {
+    fn pauses_writes(&self) -> bool {
         self.quiet.is_wanted() && !self.log_fails() && !self.is_searching()
     }
 
@@ -87,7 +87,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if self.parked.is_empty() || self.is_spent() {
             return;
         }
-        let is_held = self.wants_quiet() && self.pending.is_empty();
+        let is_held = self.pauses_writes() && self.pending.is_empty();
         if let Some(first) = self.parked.first.take_if(|_| !is_held) {
             let gone_on = if self.is_ready(first.until) { self.resume(first) } else { Some(first) };
             if let Some(parked) = gone_on {

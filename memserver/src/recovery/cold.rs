@@ -72,10 +72,10 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     while let Some((lsn, payload)) = records.next_record()? {
         replayed += u64::from(replay(node, lsn, payload, &mut value)?);
         if replayed.is_multiple_of(256) {
-            work_off(node)?;
+            finish_work(node)?;
         }
     }
-    work_off(node)?;
+    finish_work(node)?;
     if let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node {
         table.room.settle(superblock, &table.segments)?;
     }
@@ -159,7 +159,7 @@ fn replay<K: BuildKeys, M: NodeMemory>(
 }
 
 /// Does what is done between requests in ordinary life.
-fn work_off<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<(), RecoverError> {
+fn finish_work<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<(), RecoverError> {
     let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return Ok(()) };
     loop {
         match table.work(superblock, true) {

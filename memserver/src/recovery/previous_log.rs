@@ -22,7 +22,7 @@ use crate::startup::Startup;
 /// # Errors
 /// Entries of the log are missing, or cannot be read; or some are in the recovery area alone, and
 /// the disk does not take them.
-pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
+pub fn sync_previous_log<M: NodeMemory, D: Disk + Clone>(
     recovery_area: &Arc<M>,
     file: FileIdentity,
     disk: &D,

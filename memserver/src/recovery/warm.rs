@@ -84,7 +84,7 @@ pub(crate) fn examine<M: NodeMemory>(
 }
 
 /// Takes the memory up: `incarnation` is the new memory node's.
-pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
+pub(crate) fn adopt_region<K: BuildKeys, M: NodeMemory, D: Disk>(
     (region, grant, lease): (Arc<M>, Arc<Grant>, Lease),
     recovery_area: RecoveryArea<M>,
     identity: &Identity,

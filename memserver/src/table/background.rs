@@ -75,7 +75,7 @@ impl<K: BuildKeys> Table<K> {
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
         match task {
-            Task::Relieve => self.relieve_next(superblock),
+            Task::Relieve => self.replace_next_due(superblock),
             Task::Recount => self.values.step_recounting(superblock, &self.segments),
             Task::Checkpoint => self.step_directory(superblock),
             Task::Retrain => self.step_retraining(superblock),
@@ -86,7 +86,7 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Replaces the next segment that is due, and forgets those that no longer are.
-    fn relieve_next<M: NodeMemory>(
+    fn replace_next_due<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
@@ -94,7 +94,7 @@ impl<K: BuildKeys> Table<K> {
         const MOST: usize = 32;
         for _ in 0..MOST {
             let Some(key) = self.rebuilder.next_due() else { return Ok(false) };
-            match self.relieve(superblock, key.borrow()) {
+            match self.replace_if_due(superblock, key.borrow()) {
                 Ok(false) => {}
                 relieved => {
                     if let Err(TableError::Leased) = relieved {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     /// Has the table work until it does nothing before time has passed; how often it slept.
-    fn work_off(node: &mut MemoryNode<U64Keys>, clock: &SetClock) -> u32 {
+    fn finish_work(node: &mut MemoryNode<U64Keys>, clock: &SetClock) -> u32 {
         let MemoryNode { state: NodeState::Serving(table), superblock, .. } = node else {
             panic!("a table was loaded")
         };
@@ -201,11 +201,11 @@ mod tests {
             let NodeState::Serving(table) = &node.state else { panic!("a table was loaded") };
             table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none()
         };
-        assert_eq!(work_off(&mut node, &clock), 0);
+        assert_eq!(finish_work(&mut node, &clock), 0);
         assert!(!is_over(&node), "what was there is no reader's only after the lease");
         for _ in 0..10 {
             clock.move_on(LEASE);
-            assert_eq!(work_off(&mut node, &clock), 0);
+            assert_eq!(finish_work(&mut node, &clock), 0);
         }
         assert!(is_over(&node));
         assert_eq!(node.audit().expect("every byte is right").map(|audit| audit.keys), Some(5_000));
@@ -236,7 +236,7 @@ mod tests {
                     node.work();
                 }
             }
-            assert_eq!(work_off(&mut node, &clock), 0, "after {number} requests");
+            assert_eq!(finish_work(&mut node, &clock), 0, "after {number} requests");
             clock.move_on(LEASE / 3);
         }
         node.audit().expect("every byte is right");

@@ -110,13 +110,13 @@ impl<K: BuildKeys> Table<K> {
         };
         let (run, mut next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
         if !run.segments.is_empty() {
-            match self.bring_together(superblock, run, sweep.pass, &mut next) {
+            match self.merge_run(superblock, run, sweep.pass, &mut next) {
                 Err(TableError::Leased) => {
                     self.sweep = Some(sweep);
                     return Err(TableError::Leased);
                 }
-                Err(error) if !error.spares_others() => return Err(error),
-                Err(error) => self.pass_by(error),
+                Err(error) if !error.is_local_failure() => return Err(error),
+                Err(error) => self.note_damage(error),
                 Ok(()) => {}
             }
         }
@@ -225,7 +225,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Replaces the segments of a run, up to `next`; only those before one with a damaged record,
     /// if there is such a one and these free enough: `next` is then what comes after it.
-    fn bring_together<M: NodeMemory>(
+    fn merge_run<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         mut run: MergeRun<K>,
@@ -235,7 +235,7 @@ impl<K: BuildKeys> Table<K> {
         let mut end = next.clone();
         while let Err((at, error)) = self.gather_run(superblock, &run) {
             let TableError::Damaged(_) = error else { return Err(error) };
-            self.pass_by(error);
+            self.note_damage(error);
             if let Some((after, ..)) = run.segments.get(at + 1) {
                 *next = Some(after.clone());
             }

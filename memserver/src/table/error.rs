@@ -70,7 +70,7 @@ pub enum TableError {
 impl TableError {
     /// Whether what failed for some segments may be done for others: there was no room, or a record
     /// of these is damaged.
-    pub(super) fn spares_others(&self) -> bool {
+    pub(super) fn is_local_failure(&self) -> bool {
         matches!(self, Self::NoRoom { .. } | Self::Corrupt(_) | Self::Damaged(_))
     }
 

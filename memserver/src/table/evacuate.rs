@@ -113,10 +113,10 @@ impl<K: BuildKeys> Table<K> {
         let Some((start, segment)) = found else { return Ok(end) };
         self.rebuilder.gathering.clear();
         match self.rebuilder.gathering.add_segment(superblock, &self.segments, start.borrow(), &segment) {
-            Err(error) if error.spares_others() => {
+            Err(error) if error.is_local_failure() => {
                 if let TableError::Damaged(_) = error {
                     self.room.emptying.immovables.note_segment(start);
-                    self.pass_by(error);
+                    self.note_damage(error);
                 }
                 return Ok(end);
             }
@@ -134,7 +134,7 @@ impl<K: BuildKeys> Table<K> {
             }
             Err(error) => {
                 moved.iter().for_each(|(_, new)| self.room.space.put(*new));
-                if error.spares_others() { Ok(end) } else { Err(error) }
+                if error.is_local_failure() { Ok(end) } else { Err(error) }
             }
         }
     }

@@ -81,7 +81,7 @@ pub(crate) struct Table<K: BuildKeys> {
     /// How far the snapshot under way has come, until it has all records.
     taking: Option<Box<RecordCollector<K>>>,
     /// What kept segments from being replaced between requests: for those who tell it.
-    pub(crate) passed_by: Vec<DamagedRecord>,
+    pub(crate) skipped_damage: Vec<DamagedRecord>,
     pub(crate) counters: Counters,
     turns: Turns,
 }
@@ -112,7 +112,7 @@ impl<K: BuildKeys> Table<K> {
             sweep: None,
             search: None,
             taking: None,
-            passed_by: Vec::new(),
+            skipped_damage: Vec::new(),
             counters: Counters::default(),
             turns: Turns::default(),
         }
@@ -230,13 +230,13 @@ impl<K: BuildKeys> Table<K> {
 
     /// Counts what is damaged in segments that stay as they are, and keeps it for those who tell
     /// it.
-    pub(super) fn pass_by(&mut self, error: TableError) {
+    pub(super) fn note_damage(&mut self, error: TableError) {
         /// As many as one step may meet.
         const MOST: usize = 64;
         let TableError::Damaged(damaged) = error else { return };
         self.counters.damaged_passed_by += 1;
-        if self.passed_by.len() < MOST {
-            self.passed_by.push(damaged);
+        if self.skipped_damage.len() < MOST {
+            self.skipped_damage.push(damaged);
         }
     }
 }

@@ -90,7 +90,7 @@ impl<K: BuildKeys> Table<K> {
                     Err(damaged) => leaves_out(damaged, is_first)?,
                 }
             }
-            self.segments.bring_into_order(&mut live);
+            self.segments.sort_and_dedup(&mut live);
         }
         let mut live = live.into_iter();
         while let Some(record) = live.next() {
@@ -285,9 +285,9 @@ impl<K: BuildKeys> Table<K> {
 }
 
 impl<K: BuildKeys> Segments<K> {
-    /// Brings records of a segment into key order. Of one whose fingerprint was damaged when its
-    /// key was written, the disk has had what came before.
-    fn bring_into_order(&self, live: &mut Vec<WholeRecord<'_, K>>) {
+    /// Sorts records of a segment by their keys, and keeps one of each. Of one whose fingerprint
+    /// was damaged when its key was written, the disk has had what came before.
+    fn sort_and_dedup(&self, live: &mut Vec<WholeRecord<'_, K>>) {
         live.sort_unstable_by_key(|record| record.key);
         let age_of = |record: &WholeRecord<'_, K>| age(record.word.version(), self.next_version);
         live.dedup_by(|later, kept| {

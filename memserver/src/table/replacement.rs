@@ -37,7 +37,7 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<(), TableError> {
         let (old, left_out) = self.rebuilder.gather(superblock, &mut self.segments, key)?;
         if let Some(damaged) = left_out {
-            self.pass_by(damaged);
+            self.note_damage(damaged);
         }
         if let Some(key) = incoming {
             self.rebuilder.gathering.add_incoming(key);

@@ -139,8 +139,8 @@ impl<K: BuildKeys> Table<K> {
         self.rebuilder.gathering.clear();
         for (at, (start, segment)) in starts.iter().zip(segments).enumerate() {
             match self.rebuilder.gathering.add_segment(superblock, &self.segments, start.borrow(), segment) {
-                Err(error) if error.spares_others() => {
-                    self.pass_by(error);
+                Err(error) if error.is_local_failure() => {
+                    self.note_damage(error);
                     return Ok(Some(at));
                 }
                 gathered => gathered?,

@@ -116,9 +116,9 @@ impl<K: BuildKeys> Table<K> {
             }
             SearchStage::FreeingEmptied { head, replaced } => {
                 if self.step_freeing(superblock, head)? {
-                    let was_in_the_way = self.room.end_evacuation(replaced);
+                    let found_obstacle = self.room.end_evacuation(replaced);
                     match self.room.has_hole(len) {
-                        false if was_in_the_way => self.begin_emptying_for(superblock, head, len)?,
+                        false if found_obstacle => self.begin_emptying_for(superblock, head, len)?,
                         made => Stepped::Ended(made),
                     }
                 } else {

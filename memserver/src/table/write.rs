@@ -141,7 +141,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Replaces a segment that was nearly full when its key was noted, or whose table of groups was
     /// damaged, if that is so still; `false` if it is not.
-    pub(super) fn relieve<M: NodeMemory>(
+    pub(super) fn replace_if_due<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
@@ -151,7 +151,7 @@ impl<K: BuildKeys> Table<K> {
         }
         match self.replace_segment(superblock, key, None) {
             // The next write that needs the room will be told.
-            Err(error) if error.spares_others() => self.pass_by(error),
+            Err(error) if error.is_local_failure() => self.note_damage(error),
             other => other?,
         }
         Ok(true)

@@ -13,7 +13,7 @@ use crate::durability::{
     Disk, DiskError, Drain, DrainThread, ExpectedSnapshot, LogError, LogEvent, Lsn, SnapshotError,
     SnapshotInfo, SnapshotWriter, has_room_for_snapshot, prune,
 };
-use crate::priority::stand_back;
+use crate::priority::lower_priority;
 use crate::table::records::each_record;
 
 /// Brings the log to the disk.
@@ -270,7 +270,7 @@ impl ThreadSnapshots {
         let given_up = Arc::new(AtomicU64::new(0));
         let gone = Arc::clone(&given_up);
         let run = move || {
-            stand_back();
+            lower_priority();
             let mut writing: Option<(u64, Writing<D>)> = None;
             // Ends when the memory node does; a snapshot that is not finished by then is removed.
             for message in messages {

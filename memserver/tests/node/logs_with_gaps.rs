@@ -12,7 +12,7 @@ use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{FileIdentity, Service, Waker};
 use fpcache_memserver::durability::{Disk, SyncPolicy};
 use fpcache_memserver::store::{
-    Background, Memories, UNKNOWN_BOOT, bring_left_to_disk, recovery_area_bytes, restore,
+    Background, Memories, UNKNOWN_BOOT, recovery_area_bytes, restore, sync_previous_log,
 };
 use fpcache_memserver::{Origin, RecoverError};
 use xxhash_rust::xxh3::xxh3_64;
@@ -276,7 +276,7 @@ fn what_a_copy_lacks_is_told_by_the_header_of_its_snapshot() {
     let disk = world.disk.restart();
     let before = disk.bytes_read();
     let copy = FileIdentity { device: 1, inode: 2, born: 3 };
-    bring_left_to_disk(&world.recovery_area, copy, &disk, &startup(HOURLY, 9)).expect("a warning");
+    sync_previous_log(&world.recovery_area, copy, &disk, &startup(HOURLY, 9)).expect("a warning");
     let read = disk.bytes_read() - before;
     assert!(read < 4096, "{read} bytes were read");
 }

@@ -32,7 +32,7 @@ pub(super) enum FollowerTask {
 
 impl FollowerTask {
     /// Does it, and says whether it was a view that was looked at.
-    fn obey(self) -> bool {
+    fn run(self) -> bool {
         match self {
             FollowerTask::Outdated(view) => {
                 if let Some(view) = view.upgrade() {
@@ -98,7 +98,7 @@ impl Follower {
 
 fn follow_all(told: Receiver<FollowerTask>) {
     for what in told {
-        if what.obey() {
+        if what.run() {
             std::thread::sleep(PAUSE);
         }
     }
@@ -120,7 +120,7 @@ impl Following {
     pub fn follow_next(&self) -> bool {
         match self.told.try_recv() {
             Ok(what) => {
-                what.obey();
+                what.run();
                 true
             }
             Err(TryRecvError::Empty) => true,

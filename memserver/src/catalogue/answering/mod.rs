@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_millis(100);
 
 /// A table's view of itself, by endpoints of this kind.
 struct View<K: KeySpace, E: Another> {
-    me: Weak<Self>,
+    weak_self: Weak<Self>,
     open: Opens<E>,
     options: TableOptions,
     follower: Follower,
@@ -39,7 +39,7 @@ struct View<K: KeySpace, E: Another> {
     /// which replaces it, or which is given it by the last one who was answering with it.
     known: RwLock<Option<Arc<AnsweringTable<K, E>>>>,
     /// Whether the follower has been told and has not begun.
-    is_told: AtomicBool,
+    is_notified: AtomicBool,
     following: Mutex<FollowedView<E>>,
 }
 
@@ -121,13 +121,13 @@ impl<K: BuildKeys, E: Another> Answers for View<K, E> {
 impl<K: BuildKeys, E: Another> View<K, E> {
     fn of(open: Opens<E>, follower: &Follower, options: TableOptions) -> Arc<Self> {
         let charge = ModelBytes::nothing(follower);
-        Arc::new_cyclic(|me| Self {
-            me: Weak::clone(me),
+        Arc::new_cyclic(|weak_self| Self {
+            weak_self: Weak::clone(weak_self),
             open,
             options,
             follower: follower.clone(),
             known: RwLock::default(),
-            is_told: AtomicBool::new(false),
+            is_notified: AtomicBool::new(false),
             following: Mutex::new(FollowedView { endpoint: None, charge, rests_until: None }),
         })
     }
@@ -149,9 +149,9 @@ impl<K: BuildKeys, E: Another> View<K, E> {
     /// Has the follower look at this table, if it is not about to.
     #[cold]
     fn tell_follower(&self) {
-        if !self.is_told.swap(true, Ordering::AcqRel) {
-            let me: Weak<Self> = Weak::clone(&self.me);
-            self.follower.tell(FollowerTask::Outdated(me));
+        if !self.is_notified.swap(true, Ordering::AcqRel) {
+            let weak_self: Weak<Self> = Weak::clone(&self.weak_self);
+            self.follower.tell(FollowerTask::Outdated(weak_self));
         }
     }
 
@@ -200,7 +200,7 @@ impl<K: BuildKeys, E: Another> View<K, E> {
 impl<K: BuildKeys, E: Another> Follows for View<K, E> {
     fn follow(&self) {
         // Before the view is read: a thread that finds out more notifies again.
-        self.is_told.store(false, Ordering::Release);
+        self.is_notified.store(false, Ordering::Release);
         let clock = &*self.follower.shared.clock;
         let mut pursuit = self.following.lock().unwrap_or_else(PoisonError::into_inner);
         if pursuit.rests_until.is_some_and(|until| clock.now() < until) {
@@ -349,9 +349,9 @@ mod tests {
         let held = || follower.shared.model_bytes.load(Ordering::Relaxed);
         assert!(held() > 0);
         view.put(None);
-        view.is_told.store(true, Ordering::Release);
+        view.is_notified.store(true, Ordering::Release);
         assert!(memories.iter_mut().all(|memory| ask(&view, memory, 5 << 20).is_none()));
-        view.is_told.store(false, Ordering::Release);
+        view.is_notified.store(false, Ordering::Release);
         drop(view);
         until("the models' bytes are given back", || held() == 0);
     }

@@ -38,7 +38,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
             return self.change_unwritten(going, operation, mutation, value);
         }
-        let (lsns, waits) = match self.write_down(going, operation, mutation, value) {
+        let (lsns, waits) = match self.log_mutation(going, operation, mutation, value) {
             Ok(LogState::Down(lsns, waits)) => (lsns, waits),
             Ok(LogState::Waits(until)) => return Ok(WriteStep::Waits(until)),
             Err(unable) => {
@@ -79,7 +79,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let next_version = table.next_version();
         superblock.region.release();
         let lsns = loop {
-            match self.write_down(going, operation, mutation, value) {
+            match self.log_mutation(going, operation, mutation, value) {
                 Ok(LogState::Down(lsns, _)) => break lsns,
                 Ok(LogState::Waits(_)) => self.wal.as_mut().and_then(crate::wal::Wal::wait_a_little),
                 Err(unable) => return self.reply(going, operation, unable.reply()?),
@@ -94,7 +94,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Writes a mutation down, if there is a log, after the pieces of its value. What has been
     /// written of a value when it must wait for its turn or for room in the log is kept.
-    fn write_down(
+    fn log_mutation(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,

@@ -99,8 +99,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     fn recognise(&mut self, write: &Write<'_>, operations: usize) -> Result<(DedupSession, usize), Refusal> {
         match self.sessions.look_up(write.client, write.request, write.sent_before) {
             DedupVerdict::New => {
-                if self.sessions.must_let_go() {
-                    self.let_replies_go(u64::MAX);
+                if self.sessions.must_evict() {
+                    self.evict_replies(u64::MAX);
                 }
                 let Self { sessions, pending, parked, .. } = self;
                 // All that have begun, looked for only if another client is to be forgotten.
@@ -120,7 +120,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Ok((session, 0))
             }
-            DedupVerdict::LetGo(session) => {
+            DedupVerdict::Evicted(session) => {
                 let noted = match &self.wal {
                     Some(wal) => wal.recovery_area.request_of(session.place).map_err(internal)?,
                     None => None,
@@ -129,7 +129,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     Some((client, request, replies))
                         if (client, request) == (session.client, session.request) =>
                     {
-                        self.sessions.take_up(&session, replies);
+                        self.sessions.restore_replies(&session, replies);
                         self.recognise(write, operations)
                     }
                     _ => Err(forgotten()),
@@ -189,7 +189,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         wanted: &WriteOperation<'_, K::View<'_>>,
         place: Option<&SlotHint<K>>,
     ) -> Result<WriteStep, Refusal> {
-        if self.pending.concerns(wanted.key.borrow()) {
+        if self.pending.is_key_waiting(wanted.key.borrow()) {
             if self.log_fails() {
                 return self.reply(going, operation, Unable::NotDurable.reply()?);
             }
@@ -279,7 +279,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// disk says.
     #[cold]
     fn tell_full(&mut self) {
-        if self.told.is_full_due(self.clock.now()) {
+        if self.operator_log.is_full_due(self.clock.now()) {
             warn!("a write was refused: {}", TableError::no_room(&self.superblock));
         }
     }
@@ -288,7 +288,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     #[cold]
     pub(crate) fn tell_refused(&mut self, damaged: &DamagedRecord) {
         let what = format_args!("a request was refused: {damaged}");
-        self.told.refused.tell(self.clock.now(), damaged.offset, what);
+        self.operator_log.refused.tell(self.clock.now(), damaged.offset, what);
     }
 
     /// Whether room may be searched for now; `missed` are the bytes that are known not to be there,

@@ -113,7 +113,7 @@ impl<K: BuildKeys> Rebuilder<K> {
             let right = segments.directory.locate(key.borrow())?;
             Some((right.end, *right.entry))
         });
-        let mut facts = |segment: &Segment<K>| segments.facts(superblock, segment);
+        let mut facts = |segment: &Segment<K>| segments.usage(superblock, segment);
         let (left_facts, right_facts) = (
             left.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
             right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
@@ -266,7 +266,7 @@ fn shorten<K: BuildKeys>(
     if room.space.free_bytes() < total + room.kept_for_compaction() {
         return false;
     }
-    room.emptying.want_hole(longest);
+    room.emptying.note_missed_extent(longest);
     // Shorter with each time: keys that share their coordinates may keep a segment longer than it
     // was to be.
     let longest = longest.min(options.max_segment_bytes as u64);

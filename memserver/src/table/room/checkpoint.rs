@@ -23,8 +23,8 @@ const PAGES_PER_STEP: usize = 32;
 const WAITING_SHARE: u64 = 32;
 
 impl<K: BuildKeys> Room<K> {
-    /// Whether the memory that the next directory needs is there.
-    pub(crate) fn set_aside(&mut self, segments: &Segments<K>) -> bool {
+    /// Reserves the memory that the next directory needs; whether it is there.
+    pub(crate) fn reserve_directory(&mut self, segments: &Segments<K>) -> bool {
         let needed = self.publication.separators.directory_room::<K>(segments.directory.len() as u64);
         self.publication.aside.fill(needed, K::PAGE_BYTES as u64, &mut self.space)
     }

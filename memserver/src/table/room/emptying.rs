@@ -65,7 +65,7 @@ impl<K: BuildKeys> Emptying<K> {
 
     /// Notes that a free extent of this many bytes was missed although there were as many free
     /// ones.
-    pub(crate) fn want_hole(&mut self, bytes: u64) {
+    pub(crate) fn note_missed_extent(&mut self, bytes: u64) {
         self.hole = self.hole.max(bytes);
     }
 

@@ -81,15 +81,15 @@ impl<K: BuildKeys> Room<K> {
         self.space.set_emptied(None);
         self.space.shrink();
         let free = self.space.remaining_free_bytes();
-        let was_in_the_way = self.emptying.immovables.was_in_the_way();
-        if replaced == 0 && !was_in_the_way {
+        let found_obstacle = self.emptying.immovables.found_obstacle();
+        if replaced == 0 && !found_obstacle {
             self.emptying.stuck = Some(free);
         }
         if was_end {
             // What is left cannot be freed by moving what comes after it.
             self.emptying.shrunk = Some(free);
         }
-        was_in_the_way
+        found_obstacle
     }
 
     /// Cancels the evacuation under way; `false` if there is none.

@@ -34,12 +34,12 @@ struct Immovable<K: BuildKeys> {
 pub(crate) struct Immovables<K: BuildKeys> {
     known: Vec<Immovable<K>>,
     /// Whether one of them was found in the range that is being emptied.
-    is_in_the_way: bool,
+    found_obstacle: bool,
 }
 
 impl<K: BuildKeys> Default for Immovables<K> {
     fn default() -> Self {
-        Self { known: Vec::new(), is_in_the_way: false }
+        Self { known: Vec::new(), found_obstacle: false }
     }
 }
 
@@ -57,14 +57,14 @@ impl<K: BuildKeys> Immovables<K> {
     fn note(&mut self, found: Immovable<K>) {
         if self.known.len() < MOST && !self.known.contains(&found) {
             self.known.push(found);
-            self.is_in_the_way = true;
+            self.found_obstacle = true;
         }
     }
 
     /// Whether something new was found in the range whose emptying has ended: another range may be
     /// the better one.
-    pub(super) fn was_in_the_way(&mut self) -> bool {
-        std::mem::take(&mut self.is_in_the_way)
+    pub(super) fn found_obstacle(&mut self) -> bool {
+        std::mem::take(&mut self.found_obstacle)
     }
 
     /// Forgets what was written anew, deleted or replaced since; returns where the rest lies.
@@ -73,12 +73,12 @@ impl<K: BuildKeys> Immovables<K> {
         superblock: &SuperblockWriter<K, M>,
         segments: &Segments<K>,
     ) -> Result<Obstacles, TableError> {
-        self.is_in_the_way = false;
+        self.found_obstacle = false;
         let mut extents = Vec::new();
         let mut still = Vec::new();
         for found in self.known.drain(..) {
             let before = extents.len();
-            segments.stands(superblock, &found, &mut extents)?;
+            segments.add_immovable_memory(superblock, &found, &mut extents)?;
             if extents.len() > before {
                 still.push(found);
             }
@@ -90,7 +90,7 @@ impl<K: BuildKeys> Immovables<K> {
 
 impl<K: BuildKeys> Segments<K> {
     /// Adds the memory that cannot be moved because of this: none if it is no longer so.
-    fn stands<M: NodeMemory>(
+    fn add_immovable_memory<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
         found: &Immovable<K>,
@@ -169,7 +169,7 @@ mod tests {
         };
         flip();
         // Nor can the values be moved that the segment's other records name.
-        assert!(known.was_in_the_way());
+        assert!(known.found_obstacle());
         assert!(meets(&mut known, Extent { offset: at, len }) && meets(&mut known, memory));
         flip();
         assert!(!meets(&mut known, Extent { offset: at, len }) && known.known.is_empty());
@@ -177,7 +177,7 @@ mod tests {
         known.note_value(500, value);
         assert!(meets(&mut known, memory) && !meets(&mut known, Extent { offset: at, len }));
         known.note_value(500, value);
-        assert_eq!((known.was_in_the_way(), known.known.len()), (false, 1), "it was known");
+        assert_eq!((known.found_obstacle(), known.known.len()), (false, 1), "it was known");
         // Another value is the key's by now.
         let address = SegmentAddress::new(0, memory.offset + 8).expect("inside");
         known.known[0].value = Some(ValueExtent { address, ..value });

@@ -88,7 +88,13 @@ impl<K: BuildKeys> Room<K> {
     /// Whether `len` bytes find no room because others found none, and nothing has improved since:
     /// the level is not lower by more than this share, and no extent is free that was not tried
     /// then.
-    fn stands(&self, refused: Option<Refused>, segments: &Segments<K>, len: u64, share: u64) -> bool {
+    fn is_still_refused(
+        &self,
+        refused: Option<Refused>,
+        segments: &Segments<K>,
+        len: u64,
+        share: u64,
+    ) -> bool {
         refused.is_some_and(|refused| {
             let was_tried = len >= refused.len && self.space.longest() <= refused.longest;
             !refused.level.has_fallen(self.level(segments), share) && (was_tried || !self.has_hole(len))
@@ -96,21 +102,21 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// The same, but only for as many bytes as those or more: fewer may be made free together.
-    fn stands_for_longer(
+    fn is_longer_refused(
         &self,
         refused: Option<Refused>,
         segments: &Segments<K>,
         len: u64,
         share: u64,
     ) -> bool {
-        self.stands(refused.filter(|refused| len >= refused.len), segments, len, share)
+        self.is_still_refused(refused.filter(|refused| len >= refused.len), segments, len, share)
     }
 
     /// Whether it is known that no segment of this many bytes can be replaced. Segments are cut to
     /// the extents there are, so that the refusal of a longer one is its own, unless one is free
     /// that it fits.
     pub(crate) fn is_known_full(&self, segments: &Segments<K>, len: u64) -> bool {
-        self.stands(self.fullness.no_segment, segments, len, 0)
+        self.is_still_refused(self.fullness.no_segment, segments, len, 0)
     }
 
     /// Notes that one could not.
@@ -120,7 +126,7 @@ impl<K: BuildKeys> Room<K> {
 
     /// Whether it is known that a value of this many bytes finds no room.
     pub(crate) fn is_known_too_long(&self, segments: &Segments<K>, len: u64) -> bool {
-        self.stands_for_longer(self.fullness.no_value, segments, len, 0)
+        self.is_longer_refused(self.fullness.no_value, segments, len, 0)
     }
 
     /// Notes that one found none.
@@ -130,7 +136,7 @@ impl<K: BuildKeys> Room<K> {
 
     /// Whether it is known that what can make room does not help an extent of this many bytes.
     pub(crate) fn is_known_not_to_help(&self, segments: &Segments<K>, len: u64) -> bool {
-        self.stands_for_longer(self.fullness.no_help, segments, len, WORTH_TRYING)
+        self.is_longer_refused(self.fullness.no_help, segments, len, WORTH_TRYING)
     }
 
     /// Notes whether it did.

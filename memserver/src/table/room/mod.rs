@@ -84,7 +84,7 @@ impl<K: BuildKeys> Room<K> {
     ) -> Result<Extent, TableError> {
         let take = |room: &mut Self| {
             let has_room = room.space.free_bytes() >= len.saturating_add(room.kept_for_compaction());
-            (has_room && room.set_aside(segments)).then(|| room.space.take(len)).flatten()
+            (has_room && room.reserve_directory(segments)).then(|| room.space.take(len)).flatten()
         };
         if let Some(extent) = take(self) {
             return Ok(extent);

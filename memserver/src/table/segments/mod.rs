@@ -124,7 +124,7 @@ impl<K: BuildKeys> Segments<K> {
 
     /// Live records of a segment; and, where there are few for its slots, how long ago it was last
     /// written to. The fingerprints tell the first, a few microseconds for the longest segments.
-    pub(crate) fn facts<M: NodeMemory>(
+    pub(crate) fn usage<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,

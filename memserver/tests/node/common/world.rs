@@ -9,8 +9,8 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, FileIdentity, NodeMemory, SharedMemory};
 use fpcache_memserver::durability::{Disk, DiskError, SyncPolicy};
 use fpcache_memserver::store::{
-    Background, Memories, Startup, UNKNOWN_BOOT, bring_left_to_disk, bytes_to_restore, can_resume,
-    recovery_area_bytes, restore, resume,
+    Background, Memories, Startup, UNKNOWN_BOOT, bytes_to_restore, can_resume, recovery_area_bytes, restore,
+    resume, sync_previous_log,
 };
 use fpcache_memserver::{MemoryNode, RecoverError, Recovery};
 
@@ -285,7 +285,7 @@ impl World {
     /// A new recovery area, once the disk has what only the last one had.
     fn recovery_area_after_the_last(&self, startup: &Startup) -> Result<Arc<Mortal>, RecoverError> {
         let disk = self.mortal_disk();
-        let left = bring_left_to_disk(&self.recovery_area, FileIdentity::default(), &disk, startup)?;
+        let left = sync_previous_log(&self.recovery_area, FileIdentity::default(), &disk, startup)?;
         let recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &self.left);
         left.note(&recovery_area)?;
         Ok(recovery_area)
