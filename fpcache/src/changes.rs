@@ -140,7 +140,7 @@ impl ChangeLog {
         if gathered.records == gathered.parts {
             let change =
                 SegmentReplacement::<K>::decode(&gathered.bytes).ok_or_else(|| wrong("it cannot be read"))?;
-            let lies = |d| Segment::can_lie(d, &self.geometry, self.region_bytes, encoders);
+            let lies = |d| Segment::is_plausible(d, &self.geometry, self.region_bytes, encoders);
             if !change.with.iter().all(lies) {
                 return Err(wrong("its segment cannot lie where it says"));
             }

@@ -132,7 +132,7 @@ impl Measured {
             if gap > 0 {
                 let absent = xs[rank] + 1 + split_mix(&mut self.state) % gap;
                 counts.absent += 1;
-                counts.absent_one_read += u64::from(marks.tell_absent(absent, hash(absent)));
+                counts.absent_one_read += u64::from(marks.settles_absence(absent, hash(absent)));
             }
         }
         Ok(())

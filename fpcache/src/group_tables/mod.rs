@@ -152,7 +152,7 @@ impl GroupTables {
 
     /// Whether a table that is not here is to be asked for.
     #[inline]
-    pub(crate) fn wants_one_more(&self) -> bool {
+    pub(crate) fn wants_table(&self) -> bool {
         self.one_in == 1
             || self.head.load(Ordering::Relaxed) < self.log.len() as u64
             || self.missed.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)

@@ -20,12 +20,12 @@ pub enum MessageError {
     Version(u16),
     /// It was meant for another table.
     #[error(
-        "the request was meant for the table with the creation number {meant:016x}; the one of its name now has {there:016x}: it \
+        "the request was meant for the table with the creation number {requested:016x}; the one of its name now has {there:016x}: it \
          was dropped and made anew, or its data ended with its memory node"
     )]
     OtherTable {
         /// The creation number in the request.
-        meant: u64,
+        requested: u64,
         /// That of the table.
         there: u64,
     },

@@ -184,10 +184,10 @@ impl<'a> Request<'a> {
     /// If it is of another version, meant for another table, or makes no sense.
     pub fn decode<K: KeySpace>(creation: u64, bytes: &'a [u8]) -> Result<Self, MessageError> {
         let (operation, mut body) = split(bytes)?;
-        let meant = body.u64()?;
+        let requested = body.u64()?;
         // Before the body: that may have keys of another kind.
-        if meant != creation {
-            return Err(MessageError::OtherTable { meant, there: creation });
+        if requested != creation {
+            return Err(MessageError::OtherTable { requested, there: creation });
         }
         let request = match operation {
             Self::STATS => Self::Stats,
@@ -248,7 +248,7 @@ mod tests {
         let mut bytes = Vec::new();
         request.encode::<U64Keys>(CREATION, &mut bytes);
         assert_eq!(Request::decode::<U64Keys>(CREATION, &bytes).as_ref(), Ok(request));
-        let other = MessageError::OtherTable { meant: CREATION, there: 7 };
+        let other = MessageError::OtherTable { requested: CREATION, there: 7 };
         assert_eq!(Request::decode::<U64Keys>(7, &bytes), Err(other));
         for end in 0..bytes.len() {
             assert!(

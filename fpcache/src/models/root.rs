@@ -113,7 +113,10 @@ impl<K: KeySpace> Root<K> {
         if !ascending || reaches_over {
             return Err(damaged("its segments are out of order".into()));
         }
-        match out.iter().find(|d| !Segment::can_lie(d, &self.geometry, self.region_bytes, &self.encoders)) {
+        match out
+            .iter()
+            .find(|d| !Segment::is_plausible(d, &self.geometry, self.region_bytes, &self.encoders))
+        {
             Some(d) => Err(damaged(format!("the segment at {} cannot lie there", d.address))),
             None => Ok(()),
         }

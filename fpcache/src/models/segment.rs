@@ -50,7 +50,7 @@ impl<K: KeySpace> Segment<K> {
 
     /// Whether a segment can be what a descriptor says: with slots, whole, inside the region, over
     /// encoders there are.
-    pub(crate) fn can_lie(
+    pub(crate) fn is_plausible(
         d: &Descriptor<K>,
         geometry: &SegmentGeometry,
         region_bytes: u64,

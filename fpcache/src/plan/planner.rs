@@ -87,14 +87,14 @@ impl Rule {
     /// Whether the hot cache is for such windows: reading a single slot saves more than asking for
     /// it costs.
     #[inline]
-    pub fn keeps(&self, slots: u32) -> bool {
+    pub fn serves_window(&self, slots: u32) -> bool {
         slots >= self.cached_from
     }
 
     /// Whether the hot cache is asked for such windows.
     #[inline]
     pub fn asks(&self, slots: u32) -> bool {
-        self.asks && self.keeps(slots)
+        self.asks && self.serves_window(slots)
     }
 
     /// One plan for all windows.

@@ -3,8 +3,8 @@
 
 /// Questions in vain in a row after which some lookups ask no more.
 const PATIENCE: u32 = 4;
-/// Lookups that pass before the next question, at most.
-const MOST_PASSED: u32 = 1024;
+/// Lookups that are skipped before the next question, at most.
+const MOST_SKIPPED: u32 = 1024;
 
 /// One thread's record of how its questions about a table went.
 ///
@@ -18,26 +18,27 @@ const MOST_PASSED: u32 = 1024;
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct AskBackoff {
     /// Questions in a row that were in vain.
-    in_vain: u32,
+    failed_questions: u32,
     /// Lookups that ask nothing yet.
-    to_pass: u32,
+    to_skip: u32,
 }
 
 impl AskBackoff {
     /// Whether the next lookup asks.
     pub(super) fn may_ask(&mut self) -> bool {
-        let may = self.to_pass == 0;
-        self.to_pass = self.to_pass.saturating_sub(1);
+        let may = self.to_skip == 0;
+        self.to_skip = self.to_skip.saturating_sub(1);
         may
     }
 
-    /// A question about `keys` keys came back, of which `answered` were answered.
-    pub(super) fn came_back(&mut self, answered: usize, keys: usize) {
-        self.in_vain = if answered * 2 >= keys { 0 } else { self.in_vain.saturating_add(1) };
-        self.to_pass = match self.in_vain.checked_sub(PATIENCE) {
+    /// Notes that of a question about `keys` keys `answered` were answered.
+    pub(super) fn note_answers(&mut self, answered: usize, keys: usize) {
+        self.failed_questions =
+            if answered * 2 >= keys { 0 } else { self.failed_questions.saturating_add(1) };
+        self.to_skip = match self.failed_questions.checked_sub(PATIENCE) {
             None => 0,
             Some(more) if more % 2 == 1 => PATIENCE,
-            Some(more) => (PATIENCE << (more / 2).min(16)).min(MOST_PASSED),
+            Some(more) => (PATIENCE << (more / 2).min(16)).min(MOST_SKIPPED),
         };
     }
 }
@@ -54,7 +55,7 @@ mod tests {
             for _ in 0..lookups {
                 if asking.may_ask() {
                     asked += 1;
-                    asking.came_back(31, 64);
+                    asking.note_answers(31, 64);
                 }
             }
             asked
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!(asked_of(5), 1);
         assert_eq!(asked_of(10_000), 31, "two of 1030 at last");
         assert_eq!(asked_of(103_000), 200);
-        asking.came_back(32, 64);
+        asking.note_answers(32, 64);
         assert!(asking.may_ask());
     }
 
@@ -74,12 +75,12 @@ mod tests {
         const OLD: u32 = 100;
         let (mut asking, mut updated, mut answered) = (AskBackoff::default(), 0, 0);
         for _ in 0..40 {
-            asking.came_back(0, 1);
+            asking.note_answers(0, 1);
         }
         for lookup in OLD..20_000 {
             if asking.may_ask() {
                 let is_new = lookup - updated < OLD;
-                asking.came_back(usize::from(is_new), 1);
+                asking.note_answers(usize::from(is_new), 1);
                 updated = lookup;
                 answered += u32::from(is_new);
             }

@@ -111,7 +111,7 @@ impl Outcomes {
 
     /// Gives back the room of a long group.
     #[inline]
-    pub(super) fn keep_little(&mut self) {
+    pub(super) fn trim_buffers(&mut self) {
         self.outcomes.shrink_to(KEPT_ANSWERS);
     }
 

@@ -90,7 +90,7 @@ impl<K: KeySpace> LookupScratch<K> {
     #[inline]
     pub fn clear_outcomes(&mut self) {
         self.group.answers.clear();
-        self.group.answers.keep_little();
+        self.group.answers.trim_buffers();
     }
 
     /// Gives back the buffers if they are more than `bytes` bytes: answers that were found are gone
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn buffers_that_are_given_back_leave_what_was_learned_of_questions_in_vain() {
         let mut scratch = LookupScratch::<U64Keys>::new(Matcher::detect());
-        (0..4).for_each(|_| scratch.group.asking.came_back(0, 64));
+        (0..4).for_each(|_| scratch.group.asking.note_answers(0, 64));
         let _ = scratch.group.answers.records.push(&[1; 1 << 16]);
         scratch.keep_at_most(1 << 15);
         assert!(scratch.kept_bytes() <= 1 << 15);

@@ -142,7 +142,7 @@ impl<'a> Marks<'a> {
     /// Whether the READ that the table leads to settles that a key is absent: there is one, and the
     /// group has all keys of its own.
     #[must_use]
-    pub fn tell_absent(&self, x: u64, hash: u64) -> bool {
+    pub fn settles_absence(&self, x: u64, hash: u64) -> bool {
         let run = self.table().slots_of(&self.segment.model, x, hash);
         run.len > 0 && !self.groups[usize::from(self.table().group_of(run))]
     }

@@ -213,6 +213,6 @@ fn insert(
     let all = xs.iter().zip(hashes).chain(late_xs.iter().zip(late_hashes));
     for (x, hash) in all {
         counts.absent += 1;
-        counts.absent_one_read += u64::from(marks.tell_absent(*x, *hash));
+        counts.absent_one_read += u64::from(marks.settles_absence(*x, *hash));
     }
 }

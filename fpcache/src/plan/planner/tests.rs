@@ -48,7 +48,7 @@ fn tables_without_fingerprints_are_read_by_groups_or_slots_whatever_is_asked_for
                 for rule in [*planner.single(), planner.group(32)] {
                     let both = |slots| [rule.choose(slots), by_conflict.after_conflict(&rule, slots)];
                     assert!((1..6_000).all(|slots| both(slots) == [Plan::Range; 2]), "{choice:?}");
-                    assert!(!rule.is_two_stage() && rule.keeps(257));
+                    assert!(!rule.is_two_stage() && rule.serves_window(257));
                     let is_asked_by_groups = groups.is_some() && choice != PlanChoice::Fixed(Plan::Range);
                     assert_eq!(rule.by_groups(257), is_asked_by_groups, "{choice:?} {costs:?}");
                 }

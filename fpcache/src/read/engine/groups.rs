@@ -36,7 +36,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 return true;
             }
             KnownSlots::Slots(..) | KnownSlots::Nothing => {}
-            KnownSlots::NotHere if tables.wants_one_more() => self.ask_table(segment, outcome),
+            KnownSlots::NotHere if tables.wants_table() => self.ask_table(segment, outcome),
             KnownSlots::NotHere => {}
         }
         false

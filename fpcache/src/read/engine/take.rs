@@ -318,7 +318,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     #[inline(always)]
     fn learn(&mut self, slot: u32, key: &K::Key, probe: &Probe, outcome: &Outcome) {
         if let Some(cache) = self.table.cache()
-            && self.rule.keeps(probe.target.window.len())
+            && self.rule.serves_window(probe.target.window.len())
         {
             let saves = probe.target.bytes_by(outcome.plan, self.geometry());
             cache.learn(&self.cache_probe(probe, key), slot, saves, self.handle);

@@ -90,7 +90,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         // keeps such windows.
         if let (true, Some(cache), Some(slot)) = (is_answer, self.table.cache(), attempt.named_slot())
             && outcome.version.is_some()
-            && rule.keeps(slots)
+            && rule.serves_window(slots)
         {
             self.learn(cache, key, (&attempt, slot), handle);
         }

@@ -187,7 +187,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             None => engine.take_all(all, &mut self.is_stale),
             Some(reply) => {
                 let (answered, keys) = engine.take_answers(reply, all);
-                asking.came_back(answered, keys);
+                asking.note_answers(answered, keys);
                 Ok(())
             }
         };

@@ -108,7 +108,7 @@ impl<K: KeySpace> NearestScratch<K> {
 
     /// Leaves a key to doorbell batches.
     #[inline]
-    fn put_off(&mut self, key: &K::Key) {
+    fn postpone(&mut self, key: &K::Key) {
         self.keys.push((self.answers.len(), K::keep(key, &mut self.arena)));
         self.answers.push(NearestResult { found: None, cost: Cost::default(), is_answered: false });
     }
@@ -143,10 +143,10 @@ pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
                 return Ok(());
             }
         }
-        _ => keys.into_iter().for_each(|key| scratch.put_off(key)),
+        _ => keys.into_iter().for_each(|key| scratch.postpone(key)),
     }
     let is_guarded = endpoint.guards();
-    drive_while(endpoint, &mut Nearest::of_those_put_off(view, scratch, side, is_guarded), goes_on)
+    drive_while(endpoint, &mut Nearest::of_postponed(view, scratch, side, is_guarded), goes_on)
 }
 
 /// Finds the record nearest to one key and hands it to `take`, with what it cost. As
@@ -173,9 +173,9 @@ pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
         }
     }
     scratch.clear();
-    scratch.put_off(key);
+    scratch.postpone(key);
     let is_guarded = endpoint.guards();
-    drive_while(endpoint, &mut Nearest::of_those_put_off(view, scratch, side, is_guarded), goes_on)?;
+    drive_while(endpoint, &mut Nearest::of_postponed(view, scratch, side, is_guarded), goes_on)?;
     let (found, cost) = scratch.answers().next().ok_or(ReadError::Stale)?;
     Ok(take(found, cost))
 }
@@ -244,7 +244,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                 let record =
                     found.as_ref().and_then(|found| Some((found, scratch.short.record::<K>(found)?)));
                 let Some((NearestRecord { version, cost, .. }, (key, value))) = record else {
-                    scratch.put_off(key);
+                    scratch.postpone(key);
                     continue;
                 };
                 trips = cost.round_trips.max(trips);
@@ -299,8 +299,8 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         is_guarded: bool,
     ) -> Self {
         scratch.clear();
-        keys.into_iter().for_each(|key| scratch.put_off(key));
-        Self::of_those_put_off(view, scratch, side, is_guarded)
+        keys.into_iter().for_each(|key| scratch.postpone(key));
+        Self::of_postponed(view, scratch, side, is_guarded)
     }
 
     /// The same search, which gives up where it has read so often what was being written:
@@ -312,7 +312,7 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
     }
 
     /// A search of the keys that were put off.
-    fn of_those_put_off(
+    fn of_postponed(
         view: &'a TableView<K>,
         scratch: &'a mut NearestScratch<K>,
         side: Side,

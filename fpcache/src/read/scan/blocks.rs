@@ -64,7 +64,7 @@ impl<K: KeySpace> Scan<'_, K> {
         if first >= u32::from(cap) {
             return None;
         }
-        let slots = (wanted as f64 * self.thinner()).ceil() as u32;
+        let slots = (wanted as f64 * self.sparseness()).ceil() as u32;
         let before = from.map_or(0, |_| self.slots_before(place, finest, least, size));
         let slots = slots.saturating_add(before).saturating_add(self.collected.extra);
         let enough = u32::from(first_block).saturating_add(slots.div_ceil(size).max(1));
@@ -92,7 +92,7 @@ impl<K: KeySpace> Scan<'_, K> {
     /// How many times as many slots have a number of records as when the table was loaded: segments
     /// that were replaced are less full. Too few cost a round trip more, which is dearer than many
     /// slots.
-    fn thinner(&self) -> f64 {
+    fn sparseness(&self) -> f64 {
         let loaded = self.collected.view.record().parameters.fill;
         let fill = self.groups.and_then(GroupTables::fill).unwrap_or(loaded);
         (loaded / fill).clamp(1.0, 2.0)
@@ -114,7 +114,7 @@ impl<K: KeySpace> Scan<'_, K> {
 
     /// Asks for a segment's table in the same doorbell as its slots, for scans and lookups to come.
     fn ask_for_table(&mut self, place: &LocatedSegment<K>) {
-        let wanted = self.groups.is_some_and(|tables| self.awaited.is_none() && tables.wants_one_more());
+        let wanted = self.groups.is_some_and(|tables| self.awaited.is_none() && tables.wants_table());
         if !wanted {
             return;
         }

@@ -59,7 +59,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Whether it has to wait for others of its group, which hold enough already. The first that
     /// asks never has to.
-    fn is_put_off(&self, doorbell: &Doorbell<'_, K>) -> bool {
+    fn must_wait(&self, doorbell: &Doorbell<'_, K>) -> bool {
         !doorbell.batch.is_empty() && doorbell.held() > GROUP_BYTES
     }
 
@@ -75,7 +75,7 @@ impl<K: KeySpace> Seek<K> {
         rule: &SearchContext<'_, K>,
         doorbell: &mut Doorbell<'_, K>,
     ) {
-        if self.is_put_off(doorbell) {
+        if self.must_wait(doorbell) {
             return;
         }
         let asked_before = doorbell.batch.len();

@@ -74,7 +74,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Has the word that was kept last say that its slot cannot be told.
     #[cold]
-    fn keep_as_busy(&mut self, word: SlotWord) {
+    fn mark_last_busy(&mut self, word: SlotWord) {
         if let Some(last) = self.words.last_mut() {
             *last = SlotWord::new(SlotState::Busy, word.version(), 0).to_bits();
         }
@@ -111,7 +111,7 @@ impl<K: KeySpace> Seek<K> {
                 }
                 // A record's, whose state is damaged.
                 SlotState::Free => {
-                    self.keep_as_busy(word);
+                    self.mark_last_busy(word);
                     continue;
                 }
                 SlotState::Live => {}
@@ -126,7 +126,7 @@ impl<K: KeySpace> Seek<K> {
                 .parts::<K>(body)
                 .filter(|_| rule.is_guarded || rules.is_proven(word, generation, body));
             let Some(parts) = parts else {
-                self.keep_as_busy(word);
+                self.mark_last_busy(word);
                 continue;
             };
             let Some(view) = K::view(parts.key) else { continue };
@@ -178,7 +178,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Whether `holds` is true of every range of words that matter.
     #[inline]
-    fn all_that_matter(
+    fn all_relevant(
         &self,
         rule: &SearchContext<'_, K>,
         holds: impl Fn(std::ops::Range<usize>) -> bool,
@@ -213,8 +213,8 @@ impl<K: KeySpace> Seek<K> {
             return true;
         }
         let is_loaded = |word: &u64| SlotWord::from_bits(*word).version() <= LOADED;
-        self.all_that_matter(rule, |range| self.words[range].iter().all(is_loaded))
-            || self.all_that_matter(rule, |range| self.before.get(range.clone()) == Some(&self.words[range]))
+        self.all_relevant(rule, |range| self.words[range].iter().all(is_loaded))
+            || self.all_relevant(rule, |range| self.before.get(range.clone()) == Some(&self.words[range]))
     }
 
     /// Whether a slot that matters was being written. What the others hold is nothing to the
@@ -222,7 +222,7 @@ impl<K: KeySpace> Seek<K> {
     #[inline]
     fn is_torn(&self, rule: &SearchContext<'_, K>) -> bool {
         let is_busy = |word: &u64| SlotWord::from_bits(*word).state() == SlotState::Busy;
-        self.has_busy && !self.all_that_matter(rule, |range| !self.words[range].iter().any(is_busy))
+        self.has_busy && !self.all_relevant(rule, |range| !self.words[range].iter().any(is_busy))
     }
 
     /// Ends a collection: with the answer, or with another one.
