@@ -199,7 +199,7 @@ impl FromStr for Spec {
             "lines" => return Err(fail("the path is missing after `lines`")),
             _ => {
                 let error = fail("no data set of this name (a file is written sosd:PATH or lines:PATH)");
-                return Err(ParseSpecError { meant: meant_by(name), ..error });
+                return Err(ParseSpecError { meant: closest_name(name), ..error });
             }
         };
         let count = match suffix {
@@ -219,7 +219,7 @@ impl FromStr for Spec {
 }
 
 /// The known name that a misspelt one stands for, as far as it can be told.
-fn meant_by(name: &str) -> Option<&'static str> {
+fn closest_name(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let plain = KNOWN_NAMES.iter().copied().filter(|known| !known.contains(':'));
     let nearest = plain.map(|known| (distance(&name, known), known)).min()?;

@@ -131,11 +131,11 @@ pub(super) fn read(
     }
     if policy == Duplicates::Refuse {
         // In order, equal lines follow each other; else they do once they are sorted.
-        unordered.twin = match &order {
-            None => unordered.twin,
-            Some(order) => twin(&keys, order),
+        unordered.first_duplicate = match &order {
+            None => unordered.first_duplicate,
+            Some(order) => first_duplicate(&keys, order),
         };
-        if let Some((first, line)) = unordered.twin {
+        if let Some((first, line)) = unordered.first_duplicate {
             return Err(DatasetError::DuplicateLines { path: path.to_owned(), line, first });
         }
     }
@@ -160,7 +160,7 @@ struct Unordered {
     first: Option<u64>,
     lines: u64,
     /// A line and the next, which is the same.
-    twin: Option<(u64, u64)>,
+    first_duplicate: Option<(u64, u64)>,
 }
 
 fn read_lines(path: &Path, options: &OpenOptions<'_>) -> Result<Read, DatasetError> {
@@ -190,13 +190,13 @@ impl Unordered {
             self.first = self.first.or(Some(line));
             self.lines += 1;
         } else if key == previous {
-            self.twin = self.twin.or(Some((line - 1, line)));
+            self.first_duplicate = self.first_duplicate.or(Some((line - 1, line)));
         }
     }
 }
 
 /// The first two equal keys in an order, as lines from 1.
-fn twin(keys: &KeyArena, order: &[u32]) -> Option<(u64, u64)> {
+fn first_duplicate(keys: &KeyArena, order: &[u32]) -> Option<(u64, u64)> {
     let same = |pair: &&[u32]| keys.get(pair[0] as usize) == keys.get(pair[1] as usize);
     let pair = order.windows(2).find(same)?;
     Some((u64::from(pair[0]) + 1, u64::from(pair[1]) + 1))

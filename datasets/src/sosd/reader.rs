@@ -99,7 +99,7 @@ impl SosdReader {
             let start = keys.len();
             let read = self.read_step(keys, step);
             if let Err(error) =
-                read.and_then(|()| self.check_order(&keys[start..]).map_err(|e| self.deeper(e)))
+                read.and_then(|()| self.check_order(&keys[start..]).map_err(|e| self.explain_disorder(e)))
             {
                 keys.truncate(start);
                 return Err(error);
@@ -206,7 +206,7 @@ impl SosdReader {
     /// Where keys out of order are only what damage or the wrong width look like, says so. For
     /// plain files the size was compared when they were opened; a compressed one must be read to
     /// its end for its checksum and size.
-    fn deeper(&mut self, error: DatasetError) -> DatasetError {
+    fn explain_disorder(&mut self, error: DatasetError) -> DatasetError {
         if self.bytes.length().is_some() {
             return error;
         }
