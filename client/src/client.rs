@@ -215,16 +215,18 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Sends a request to the table's one memory node; to the table with the creation number
-    /// `meant`, if given.
+    /// `expected_creation`, if given.
     pub(crate) fn request<R>(
         &self,
         within: Duration,
         request: &Request<'_>,
-        meant: Option<u64>,
+        expected_creation: Option<u64>,
         take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         match &self.transport {
-            Transport::One(direct) => with_direct!(direct, core => core.call(request, meant, within, take)),
+            Transport::One(direct) => {
+                with_direct!(direct, core => core.call(request, expected_creation, within, take))
+            }
             Transport::Pool(_) => {
                 let why = "such a request cannot be sent to a table over several memory nodes";
                 Err(Refusal::new(ErrorCode::Invalid, why).into())
@@ -233,14 +235,14 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Makes changes and appends the outcome of each; to the table with the creation number
-    /// `meant`, if given.
+    /// `expected_creation`, if given.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
-        meant: Option<u64>,
+        expected_creation: Option<u64>,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        with_core!(&self.transport, core => core.write(operations, meant, self.deadline, replies))
+        with_core!(&self.transport, core => core.write(operations, expected_creation, self.deadline, replies))
     }
 
     /// Makes changes of several callers, and returns the outcome of each. The error of one may also

@@ -21,7 +21,7 @@ use crate::open_table::Node;
 use crate::pool::{Looked, Pool};
 use crate::remote::RemoteNode;
 use crate::url::{Url, parse_list};
-use crate::waiting::until_there;
+use crate::waiting::retry_while_away;
 
 impl<K: BuildKeys> TableClient<K> {
     /// Connects to the table `default` of the memory node at `url`, for example `shm://fpcache`.
@@ -47,7 +47,7 @@ impl<K: BuildKeys> TableClient<K> {
     fn connect_at(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
         // Waiting for one must not keep the others from being asked, nor take their time.
         let now = config.clone().with_wait(Duration::ZERO);
-        until_there(config.wait, || Self::connect_now(urls, &now))
+        retry_while_away(config.wait, || Self::connect_now(urls, &now))
     }
 
     fn connect_now(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
@@ -62,7 +62,7 @@ impl<K: BuildKeys> TableClient<K> {
                     // Of ranges that are closed, others may have the map.
                     let may_be_over =
                         matches!(error, ClientError::NoSuchTable { .. } | ClientError::TableClosed { .. });
-                    failure = Some(graver(failure, error));
+                    failure = Some(choose_failure(failure, error));
                     if !may_be_over {
                         continue;
                     }
@@ -70,7 +70,7 @@ impl<K: BuildKeys> TableClient<K> {
                         Looked::Found(pool) => {
                             return Ok(Self::of(Transport::Pool(pool), &names.join(","), config));
                         }
-                        Looked::Unknown(error) => failure = Some(graver(failure, error)),
+                        Looked::Unknown(error) => failure = Some(choose_failure(failure, error)),
                         Looked::Nothing => {}
                     }
                 }
@@ -161,7 +161,7 @@ impl<K: BuildKeys> TableClient<K> {
 
 /// Of the failures at two memory nodes the first, but one that has no such table says nothing of
 /// another that does not answer, and that may have it.
-fn graver(first: Option<ClientError>, next: ClientError) -> ClientError {
+fn choose_failure(first: Option<ClientError>, next: ClientError) -> ClientError {
     match first {
         Some(first) if !matches!(first, ClientError::NoSuchTable { .. }) => first,
         Some(first) if matches!(next, ClientError::NoSuchTable { .. }) => first,

@@ -95,7 +95,7 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// the caller accepts that.
     has_opened: AtomicBool,
     /// For threads to leave when they end.
-    me: Weak<Self>,
+    weak_self: Weak<Self>,
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
@@ -108,7 +108,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let connection = connector.connect(Deadline::after_on(&*clock, within))?;
         let session = Arc::new(Session::new(Arc::new(connection), 0, options));
         let here = ForkFlag::raised().map_err(FabricError::from)?;
-        Ok(Arc::new_cyclic(|me| Self {
+        Ok(Arc::new_cyclic(|weak_self| Self {
             connector,
             clock,
             options,
@@ -125,7 +125,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             connecting: TimedLock::default(),
             tally: LiveCounters::default(),
             has_opened: AtomicBool::new(false),
-            me: Weak::clone(me),
+            weak_self: Weak::clone(weak_self),
         }))
     }
 
@@ -187,7 +187,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Runs `f` with what the calling thread holds of this client.
     #[inline]
     pub(crate) fn here<R>(&self, f: impl FnOnce(&mut HeldContext<K, T>) -> R) -> R {
-        here(&self.threads, |held| held.is_none().then(|| self.me.clone()), f)
+        here(&self.threads, |held| held.is_none().then(|| self.weak_self.clone()), f)
     }
 
     /// A number of the process, which changes when this handle has come to a child by a fork.
@@ -241,12 +241,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Sends a request to the memory node and passes the creation number of its table and the
-    /// reply's body to `take`. `meant` is the table's that is meant; `None`: that of whichever has
-    /// the name.
+    /// reply's body to `take`. `expected_creation` is the table's that is meant; `None`: that of
+    /// whichever has the name.
     pub(crate) fn call<R>(
         &self,
         request: &Request<'_>,
-        meant: Option<u64>,
+        expected_creation: Option<u64>,
         within: Duration,
         take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
@@ -259,7 +259,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         loop {
             self.reconnect(self.number(), deadline)?;
             let connection = Arc::clone(&self.session().connection);
-            let creation = meant.unwrap_or(connection.creation());
+            let creation = expected_creation.unwrap_or(connection.creation());
             request.encode::<K>(creation, &mut bytes);
             match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
                 Ok(()) => {

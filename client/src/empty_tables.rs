@@ -31,7 +31,7 @@ pub(crate) fn first_parameters<K: KeySpace>(values: impl IntoIterator<Item = usi
 }
 
 /// What a read found, `nothing` if the table has no parameters yet.
-pub(crate) fn or_of_empty<R>(found: Result<R, ClientError>, nothing: R) -> Result<R, ClientError> {
+pub(crate) fn or_if_empty<R>(found: Result<R, ClientError>, nothing: R) -> Result<R, ClientError> {
     match found {
         Err(error) if error.is_of_empty_table() => Ok(nothing),
         found => found,

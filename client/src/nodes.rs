@@ -16,7 +16,7 @@ use crate::config::ClientConfig;
 use crate::error::{ClientError, ErrorKind};
 use crate::pool::Pool;
 use crate::pool::maps::{Chosen, choose};
-use crate::pool::overtaken::until_not_overtaken;
+use crate::pool::overtaken::retry_while_overtaken;
 use crate::pool::table_creation::{self, Begun, NodeRequests};
 use crate::pool::trusted_nodes::follow;
 use crate::tables::{CreateOptions, Tables};
@@ -127,7 +127,7 @@ impl Nodes {
         options: CreateOptions,
     ) -> Result<(), ClientError> {
         let random = || fpcache_fabric::random_bits().unwrap_or(0);
-        until_not_overtaken((&SystemClock, self.config.deadline), random, || {
+        retry_while_overtaken((&SystemClock, self.config.deadline), random, || {
             let table = self.begin::<K>(name, split_at, options)?;
             if table.is_there && table.has(parameters)? {
                 return Ok(());
@@ -181,7 +181,7 @@ impl Nodes {
     pub fn complete(&self, name: &TableName) -> Result<(), ClientError> {
         let urls = self.names();
         let asking = NodesQuery { nodes: self, name: *name };
-        let found = table_creation::survey(&asking, &urls)?;
+        let found = table_creation::collect_maps(&asking, &urls)?;
         match choose(&found, None)? {
             Chosen::Whole(map) => table_creation::complete(&asking, &map, &found),
             _ => Ok(()),

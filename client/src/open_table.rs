@@ -14,7 +14,7 @@ use crate::core::{Connector, Core};
 use crate::error::ClientError;
 use crate::tables::{Tables, not_there, time_left};
 use crate::url::Url;
-use crate::waiting::until_there;
+use crate::waiting::retry_while_away;
 
 /// Where a table lies.
 pub(crate) trait Node: Connector + Clone {
@@ -53,7 +53,7 @@ pub(crate) trait Node: Connector + Clone {
             deadline = Deadline::after(config.deadline);
             self.reach(config, config.deadline)
         };
-        let core = match (until_there(config.wait, reach), self.place()) {
+        let core = match (retry_while_away(config.wait, reach), self.place()) {
             (Err(ClientError::NoSuchTable { .. }), Some((url, table))) => {
                 return Err(not_there(&url, table.as_str(), self.token(), deadline));
             }

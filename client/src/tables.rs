@@ -19,7 +19,7 @@ use crate::config::ClientConfig;
 use crate::core::was_never_sent;
 use crate::error::ClientError;
 use crate::url::{Url, parse_list};
-use crate::waiting::{PAUSE, until_there};
+use crate::waiting::{PAUSE, retry_while_away};
 
 /// A handle to the tables of a memory node, to list, create and drop them. Any number of threads
 /// may use it.
@@ -105,7 +105,7 @@ impl Tables {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        until_there(config.wait, || Self::connect_now(url, &config))
+        retry_while_away(config.wait, || Self::connect_now(url, &config))
     }
 
     fn connect_now(url: &str, config: &ClientConfig) -> Result<Self, ClientError> {

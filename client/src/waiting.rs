@@ -11,7 +11,7 @@ use crate::error::ClientError;
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Repeats an attempt to connect for as long as no memory node listens, `within` this time.
-pub(crate) fn until_there<R>(
+pub(crate) fn retry_while_away<R>(
     within: Duration,
     mut attempt: impl FnMut() -> Result<R, ClientError>,
 ) -> Result<R, ClientError> {
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_known_yet_is_waited_for() {
         let mut attempts = 0;
-        let found = until_there(Duration::from_secs(60), || {
+        let found = retry_while_away(Duration::from_secs(60), || {
             attempts += 1;
             let unknown = TcpAddressError::UnknownHost { address: String::new(), why: String::new() };
             match attempts {

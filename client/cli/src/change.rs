@@ -74,7 +74,7 @@ impl RecordArguments {
     ) -> anyhow::Result<Outcome> {
         let (key, value) = self.parse(client)?;
         client.put(KeyRef::<K>(key.borrow()), &value)?;
-        self.said::<K>(key.borrow(), output, true, "")
+        self.report_outcome::<K>(key.borrow(), output, true, "")
     }
 
     pub(crate) fn insert<K: Keys>(
@@ -84,11 +84,11 @@ impl RecordArguments {
     ) -> anyhow::Result<Outcome> {
         let (key, value) = self.parse(client)?;
         let is_new = client.insert(KeyRef::<K>(key.borrow()), &value)?.is_new();
-        self.said::<K>(key.borrow(), output, is_new, "exists already")
+        self.report_outcome::<K>(key.borrow(), output, is_new, "exists already")
     }
 
     /// Reports the outcome.
-    fn said<K: Keys>(
+    fn report_outcome<K: Keys>(
         &self,
         key: &K::Key,
         output: &mut Output,
@@ -116,14 +116,14 @@ impl Update {
         let key: &K::Key = key.borrow();
         let Some(token) = self.if_token else {
             let is_there = client.update(KeyRef::<K>(key), &value)?;
-            return self.record.said::<K>(key, output, is_there, "is absent");
+            return self.record.report_outcome::<K>(key, output, is_there, "is absent");
         };
         match client.compare_and_set(KeyRef::<K>(key), RecordToken::from_bits(token), &value)? {
-            CompareAndSet::Done(_) => self.record.said::<K>(key, output, true, ""),
-            CompareAndSet::Absent => self.record.said::<K>(key, output, false, "is absent"),
+            CompareAndSet::Done(_) => self.record.report_outcome::<K>(key, output, true, ""),
+            CompareAndSet::Absent => self.record.report_outcome::<K>(key, output, false, "is absent"),
             CompareAndSet::Differs(now) => {
                 let otherwise = format!("has changed: its token is {:#x} now", now.to_bits());
-                self.record.said::<K>(key, output, false, &otherwise)
+                self.record.report_outcome::<K>(key, output, false, &otherwise)
             }
         }
     }

@@ -78,7 +78,7 @@ fn tell_ranges<K: Keys>(nodes: &Nodes, split_at: &[K::Owned], output: &mut Outpu
 }
 
 /// Why a table that has records is not created.
-fn there_already<K: Keys>(client: &TableClient<K>) -> String {
+fn why_not_created<K: Keys>(client: &TableClient<K>) -> String {
     format!(
         "the table `{}` at {} is there already, and what it was made with cannot be changed: create one of another name with --table, \
          or drop this one with `fpcache-cli drop {0}`",
@@ -135,7 +135,7 @@ impl Create {
         {
             self.new.check_regions(&at_nodes)?;
             // A service that starts takes it as it is; who gives the command means a new one.
-            ensure!(client.stats()?.keys == 0, there_already(&client));
+            ensure!(client.stats()?.keys == 0, why_not_created(&client));
         }
         nodes.create::<K>(&place.table, parameters, &split_at, self.new.options())?;
         if output.is_json() {
@@ -192,7 +192,7 @@ impl Create {
         client.create(parameters).map_err(|error| match error {
             // What the memory node advises is for who has records.
             ClientError::Refused(refusal) if refusal.code == RefusalCode::NotEmpty => {
-                anyhow!(there_already(&client))
+                anyhow!(why_not_created(&client))
             }
             error => error.into(),
         })?;

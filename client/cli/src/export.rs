@@ -129,7 +129,7 @@ impl Export {
     /// The command that makes the same table of the file.
     fn import<K: Keys>(&self, place: &TableArguments, table: Option<&TableParameters>) -> String {
         let mut words = vec!["fpcache-cli import".to_owned(), quoted(&self.output.display().to_string())];
-        words.extend(place.is_url_told.then(|| format!("--url {}", quoted(&place.url))));
+        words.extend(place.is_url_explicit.then(|| format!("--url {}", quoted(&place.url))));
         words.push(format!("--table {}", place.table));
         if KeyKind::Bytes.is::<K>() {
             let bytes =

@@ -76,13 +76,13 @@ fn main() -> ExitCode {
     refuse_apart(&mut command, &words, "--groups", is_form_of_groups).unwrap_or_else(|error| error.exit());
     let matches = without_empty_variables(command).get_matches_from(words);
     // The environment names a table for all commands, of which `tables` is about all tables.
-    let is_told = |option| {
+    let is_given = |option| {
         let command = matches.subcommand();
         command.is_some_and(|(_, matches)| matches.value_source(option) == Some(ValueSource::CommandLine))
     };
-    let told = GivenOptions { url: is_told("url"), table: is_told("table") };
+    let given = GivenOptions { url: is_given("url"), table: is_given("table") };
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(&arguments, told) {
+    match run(&arguments, given) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
         Err(error) => {
@@ -107,9 +107,9 @@ fn option_for(error: &Error) -> String {
     }
 }
 
-fn run(arguments: &Arguments, told: GivenOptions) -> anyhow::Result<Outcome> {
+fn run(arguments: &Arguments, given: GivenOptions) -> anyhow::Result<Outcome> {
     let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
-    let ended = run_any(arguments, told, &mut output);
+    let ended = run_any(arguments, given, &mut output);
     // What a command that has failed has told is whole all the same.
     let finished = output.end_begun_array().and_then(|()| output.finish());
     let outcome = ended?;
@@ -117,7 +117,7 @@ fn run(arguments: &Arguments, told: GivenOptions) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_any(arguments: &Arguments, told: GivenOptions, output: &mut Output) -> anyhow::Result<Outcome> {
+fn run_any(arguments: &Arguments, given: GivenOptions, output: &mut Output) -> anyhow::Result<Outcome> {
     let Arguments { url, table, deadline, token_file, .. } = arguments;
     // These ask no memory node.
     match &arguments.command {
@@ -126,8 +126,8 @@ fn run_any(arguments: &Arguments, told: GivenOptions, output: &mut Output) -> an
         _ => {}
     }
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
-    let (url, is_url_told) = (url.clone(), told.url);
-    let place = TableArguments { url, is_url_told, table: *table, deadline: *deadline, token };
+    let (url, is_url_explicit) = (url.clone(), given.url);
+    let place = TableArguments { url, is_url_explicit, table: *table, deadline: *deadline, token };
     if let Some(wait) = arguments.wait {
         let began = Instant::now();
         wait_for_node_with(&place.url, place.config().with_wait(wait)).map_err(|error| {
@@ -137,7 +137,7 @@ fn run_any(arguments: &Arguments, told: GivenOptions, output: &mut Output) -> an
             }
         })?;
     }
-    carry_out_any(&place, &arguments.command, told.table, output)
+    carry_out_any(&place, &arguments.command, given.table, output)
 }
 
 fn print_completions(shell: Shell, output: &mut Output) -> anyhow::Result<Outcome> {

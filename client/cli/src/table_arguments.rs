@@ -9,7 +9,7 @@ use fpcache_client::{BuildKeys, ClientConfig, ClientError, Nodes, TableClient, T
 pub(crate) struct TableArguments {
     pub(crate) url: String,
     /// Whether the URL is from the command line, and not from the environment or the default.
-    pub(crate) is_url_told: bool,
+    pub(crate) is_url_explicit: bool,
     pub(crate) table: TableName,
     pub(crate) deadline: Duration,
     /// The token for TCP; if `None`, the one of the environment.

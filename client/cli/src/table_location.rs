@@ -88,12 +88,12 @@ impl TableNotFound {
     pub(crate) fn at_first(self, name: &TableName) -> anyhow::Result<TableNode> {
         match self {
             Self { first: Some(first), away, .. } if away.is_empty() => Ok(first),
-            nowhere => bail!("{}", nowhere.told(name)),
+            nowhere => bail!("{}", nowhere.explain_absence(name)),
         }
     }
 
     /// Says that there is no such table, or that there may be one.
-    pub(crate) fn told(&self, name: &TableName) -> String {
+    pub(crate) fn explain_absence(&self, name: &TableName) -> String {
         if !self.away.is_empty() {
             let (away, asked, why) = (self.away.len(), self.asked, self.away.join("; "));
             return format!(

@@ -332,7 +332,7 @@ impl DropTable {
                 nodes.drop_table(name).map_err(|error| left_over(name, error))?;
                 return Ok(json!({ "dropped": name.as_str() }));
             }
-            TableLocation::Nowhere(nowhere) => bail!(nowhere.told(name)),
+            TableLocation::Nowhere(nowhere) => bail!(nowhere.explain_absence(name)),
         };
         if found.is_closed() && !self.yes {
             bail!(

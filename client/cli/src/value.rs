@@ -46,7 +46,7 @@ pub(crate) struct TableFormat {
     /// Bytes of every value; `None` if they vary.
     len: Option<usize>,
     /// Whether it was given explicitly.
-    is_told: bool,
+    is_explicit: bool,
 }
 
 impl Format {
@@ -80,7 +80,7 @@ impl Format {
             Some(1..=8) => ValueKind::Int,
             Some(_) => ValueKind::Hex,
         };
-        TableFormat { kind: self.format.unwrap_or(default), len, is_told: self.format.is_some() }
+        TableFormat { kind: self.format.unwrap_or(default), len, is_explicit: self.format.is_some() }
     }
 }
 
@@ -140,7 +140,7 @@ impl TableFormat {
     /// Whether values are printed as text by default: their length varies, and no other format was
     /// given.
     pub(crate) fn is_plain(self) -> bool {
-        self.len.is_none() && self.kind == ValueKind::Text && !self.is_told
+        self.len.is_none() && self.kind == ValueKind::Text && !self.is_explicit
     }
 
     /// The value as one line of text.

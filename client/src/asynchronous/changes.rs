@@ -135,11 +135,11 @@ fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K
 
 /// Sends the changes of several calls as one request, or as few as they fit.
 fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
-    let Some(left) = leave_out_late(calls) else { return };
+    let Some(left) = drop_expired(calls) else { return };
     leave_out_misfits(&client.with_deadline(left), calls);
     // Other memory nodes may have been waited for: what is no longer waited for is not sent,
     // however late it is now.
-    let Some(left) = leave_out_late(calls) else { return };
+    let Some(left) = drop_expired(calls) else { return };
     calls.retain_mut(Call::take);
     let client = client.with_deadline(left);
     let changes = calls.iter().flat_map(|call| call.piece.changes.operations());
@@ -199,7 +199,7 @@ impl<K: BuildKeys> Call<K> {
 
 /// Leaves out the calls whose time is over or that were given up, and says how long the others
 /// have; `None` if there are none.
-fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
+fn drop_expired<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
     let now = Instant::now();
     calls.retain(|call| !call.answer.is_closed());
     for mut call in calls.extract_if(.., |call| call.until <= now) {

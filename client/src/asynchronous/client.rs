@@ -239,13 +239,15 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         call: Pin<&mut impl Future<Output = Result<R, ClientError>>>,
     ) -> Result<R, ClientError> {
         match within(until, call).await {
-            Ok(answered) => answered.map_err(|error| self.or_no_time(error)),
-            Err(_) => Err(self.or_no_time(FabricError::DeadlinePassed { waiting_for: EITHER }.into())),
+            Ok(answered) => answered.map_err(|error| self.or_deadline_passed(error)),
+            Err(_) => {
+                Err(self.or_deadline_passed(FabricError::DeadlinePassed { waiting_for: EITHER }.into()))
+            }
         }
     }
 
     /// The error of a call, which has not waited for others if it had no time to.
-    pub(super) fn or_no_time(&self, error: ClientError) -> ClientError {
+    pub(super) fn or_deadline_passed(&self, error: ClientError) -> ClientError {
         let why = match &error {
             ClientError::Fabric(why) | ClientError::NodeAway { error: why, .. } => why,
             _ => return error,

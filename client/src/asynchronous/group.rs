@@ -232,7 +232,7 @@ impl<K: BuildKeys> Group<K> {
     }
 
     /// Drops the calls that were given up, and fails those whose time is over.
-    pub(super) fn leave_out_late(&mut self) {
+    pub(super) fn drop_expired(&mut self) {
         let now = Instant::now();
         for asked in self.asked.extract_if(.., |asked| asked.is_forgotten() || asked.until <= now) {
             asked.fail(FabricError::DeadlinePassed { waiting_for: self.waiting_for }.into());
@@ -242,7 +242,7 @@ impl<K: BuildKeys> Group<K> {
     /// Leaves out calls that came too late or were given up; whether any still waits. To be asked
     /// on a thread: it may have come long after it was asked for.
     pub(super) fn is_wanted_still(&mut self) -> bool {
-        self.leave_out_late();
+        self.drop_expired();
         !self.asked.is_empty()
     }
 

@@ -9,7 +9,7 @@ use fpcache_fabric::{ErrorKind as FabricErrorKind, FabricError};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{ClientError, ErrorKind};
-use crate::pool::{Pool, is_much_more};
+use crate::pool::{Pool, is_much_longer};
 
 /// The turns to look for a range. There are few threads for that: of all who want keys of a memory
 /// node that is gone or says nothing, one has a turn.
@@ -22,7 +22,7 @@ pub(super) struct LookTurn(OwnedMutexGuard<Option<TurnResult>>);
 struct TurnResult {
     begun: Instant,
     /// How much time there was.
-    had: Duration,
+    time_limit: Duration,
     what: Result<(), ClientError>,
 }
 
@@ -42,9 +42,9 @@ impl LookTurn {
     /// waited since then need not look once more. But one who can wait much longer for memory nodes
     /// than the look did may find what it has not.
     pub(super) fn found_since(&self, since: Instant, until: Instant) -> Option<Result<(), ClientError>> {
-        let TurnResult { had, what, .. } = self.0.as_ref().filter(|found| found.begun >= since)?;
+        let TurnResult { time_limit, what, .. } = self.0.as_ref().filter(|found| found.begun >= since)?;
         let has = until.saturating_duration_since(Instant::now());
-        let was_hasty = what.is_err() && is_much_more(has, *had);
+        let was_hasty = what.is_err() && is_much_longer(has, *time_limit);
         (!was_hasty).then(|| what.clone())
     }
 
@@ -61,8 +61,8 @@ impl LookTurn {
             Err(error) if Instant::now() < until && is_of_range::<K>(error) => Some(Err(error.clone())),
             Ok(false) | Err(_) => None,
         };
-        let had = until.saturating_duration_since(begun);
-        *self.0 = what.map(|what| TurnResult { begun, had, what });
+        let time_limit = until.saturating_duration_since(begun);
+        *self.0 = what.map(|what| TurnResult { begun, time_limit, what });
     }
 }
 

@@ -74,7 +74,7 @@ impl<K: BuildKeys> Divided<K> {
     fn ways(&self) -> Arc<RangeRoutes<K>> {
         // Replaced in one assignment.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.pool.goes_by(&current.ranges) {
+        if !self.pool.is_in_use(&current.ranges) {
             *current =
                 Arc::new(RangeRoutes::to(self.pool.ranges(), self.config, &self.runtime, &self.counts));
         }
@@ -179,7 +179,7 @@ impl<K: BuildKeys> Divided<K> {
         let since = Instant::now();
         let turn = ways.turn(index, until).await?;
         let is_connected = way.is_none() && ways.way(threads, index).is_some();
-        if is_connected || !self.pool.goes_by(&ways.ranges) {
+        if is_connected || !self.pool.is_in_use(&ways.ranges) {
             return Ok(None);
         }
         if let Some(found) = turn.found_since(since, until) {
@@ -227,8 +227,10 @@ impl<K: BuildKeys> Divided<K> {
             let found = self.ask_all(threads, own, until, ReplyTo::AllNearest).await?;
             left.iter().zip(found).for_each(|(at, found)| nearest[*at] = found);
             // With a newer map, other ranges may have been the keys' own.
-            let own_are_asked = self.pool.goes_by(&ways.ranges);
-            if own_are_asked && self.ask_beyond(threads, (&ways, side), (&keys, &mut nearest), until).await? {
+            let own_are_asked = self.pool.is_in_use(&ways.ranges);
+            if own_are_asked
+                && self.ask_neighbour_ranges(threads, (&ways, side), (&keys, &mut nearest), until).await?
+            {
                 return Ok(nearest);
             }
         }
@@ -236,7 +238,7 @@ impl<K: BuildKeys> Divided<K> {
 
     /// Finds the records nearest to those keys that have none in their own ranges. Each range is
     /// asked once for all that have found nothing before it. `false` if that is to be begun again.
-    async fn ask_beyond(
+    async fn ask_neighbour_ranges(
         &self,
         threads: &Threads,
         (ways, side): (&RangeRoutes<K>, Side),
@@ -246,7 +248,7 @@ impl<K: BuildKeys> Divided<K> {
         let left = keys.iter().map(Borrow::borrow).enumerate().filter(|(at, _)| nearest[*at].is_none());
         let mut own = ways.ranges.divide(left);
         let mut beyond: Vec<usize> = Vec::new();
-        for (index, edge) in ways.ranges.towards(side) {
+        for (index, edge) in ways.ranges.in_search_order(side) {
             if !beyond.is_empty() {
                 let asked = (Kind::Nearest(side), || Keys::One(edge.to_owned()));
                 let found =

@@ -69,7 +69,7 @@ impl<K: BuildKeys> ReadRoute<K> {
                     Ok(staff) => staff,
                     Err(asked) => Box::pin(workers.queue().push(kind, asked)).await?,
                 };
-                workers.see_to(staff);
+                workers.ensure_workers(staff);
             }
             Self::InPlace(core) => {
                 let read = async move {

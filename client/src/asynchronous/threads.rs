@@ -19,27 +19,30 @@ use crate::error::ClientError;
 
 /// Calls to one memory node that take blocking threads of the runtime at a time, where no worker
 /// makes them.
-const OF_ONE: usize = 4;
+const PER_NODE: usize = 4;
 
 /// Calls to all memory nodes that do. A runtime has 512 such threads unless it is told otherwise,
 /// and others want some of them.
-const OF_ALL: usize = 64;
+const PER_CLIENT: usize = 64;
 
 /// Makes reads as the client for threads does, on threads that may block.
 #[derive(Clone)]
 pub(super) struct Threads {
-    of_one: Arc<Semaphore>,
-    of_all: Arc<Semaphore>,
+    per_node: Arc<Semaphore>,
+    per_client: Arc<Semaphore>,
 }
 
 impl Threads {
     pub(super) fn new() -> Self {
-        Self { of_one: Arc::new(Semaphore::new(OF_ONE)), of_all: Arc::new(Semaphore::new(OF_ALL)) }
+        Self {
+            per_node: Arc::new(Semaphore::new(PER_NODE)),
+            per_client: Arc::new(Semaphore::new(PER_CLIENT)),
+        }
     }
 
     /// Those of the same client for another memory node: one that is silent keeps none from others.
     pub(super) fn for_another(&self) -> Self {
-        Self { of_all: Arc::clone(&self.of_all), ..Self::new() }
+        Self { per_client: Arc::clone(&self.per_client), ..Self::new() }
     }
 
     /// Has a group of one memory node's keys read.
@@ -63,7 +66,7 @@ impl Threads {
         &self,
         run: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, ClientError> {
-        let turn = Arc::clone(&self.of_one).acquire_owned().await;
+        let turn = Arc::clone(&self.per_node).acquire_owned().await;
         self.run_alone(move || {
             let _turn = turn;
             run()
@@ -77,7 +80,7 @@ impl Threads {
         &self,
         run: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, ClientError> {
-        let turn = Arc::clone(&self.of_all).acquire_owned().await;
+        let turn = Arc::clone(&self.per_client).acquire_owned().await;
         let ran = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             run()

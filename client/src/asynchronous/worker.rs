@@ -65,7 +65,7 @@ impl<K: BuildKeys> Workers<K> {
     /// Starts workers in the runtime of the call that has put something into the queue, if they are
     /// wanted.
     #[inline]
-    pub(super) fn see_to(&self, staff: WorkerDemand) {
+    pub(super) fn ensure_workers(&self, staff: WorkerDemand) {
         if staff == WorkerDemand::Wanted {
             self.start_here();
         }
@@ -111,7 +111,7 @@ impl<K: BuildKeys> Worker<K> {
                 match self.attempt(&mut group).await {
                     Some(Ok(())) => {}
                     Some(Err(ReadError::Contended { .. })) => self.set_apart(group),
-                    Some(Err(_)) | None => self.get_over(group).await,
+                    Some(Err(_)) | None => self.read_on_thread(group).await,
                 }
             }
             if is_scan {
@@ -145,7 +145,7 @@ impl<K: BuildKeys> Worker<K> {
 
     /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets
     /// the worker ready for the next one.
-    async fn get_over(&mut self, mut group: Group<K>) {
+    async fn read_on_thread(&mut self, mut group: Group<K>) {
         self.post.queue().counts().handed_over.add(1);
         self.socket.forget();
         let (core, mut held, until) = (Arc::clone(&self.core), self.held.take(), group.until());

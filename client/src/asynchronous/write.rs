@@ -163,13 +163,13 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             Ok(Ok(ended)) => {
                 return ended
                     .into_iter()
-                    .map(|ended| ended.map_err(|error| self.or_no_time(error)))
+                    .map(|ended| ended.map_err(|error| self.or_deadline_passed(error)))
                     .collect();
             }
             Ok(Err(error)) => error,
             // It is not sent any more.
             Err(_) if claim.take() => {
-                self.or_no_time(FabricError::DeadlinePassed { waiting_for: OTHERS }.into())
+                self.or_deadline_passed(FabricError::DeadlinePassed { waiting_for: OTHERS }.into())
             }
             Err(_) => unknown("no reply has come within the deadline"),
         };

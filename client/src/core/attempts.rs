@@ -19,8 +19,8 @@ use crate::session::{Buffers, ReaderContext};
 pub(super) struct MadeProgress(bool);
 
 impl MadeProgress {
-    pub(super) fn note(&mut self, got_on: bool) {
-        self.0 |= got_on;
+    pub(super) fn note(&mut self, progressed: bool) {
+        self.0 |= progressed;
     }
 }
 
@@ -45,7 +45,7 @@ impl<K: BuildKeys> FindsRecords for ScanBack<'_, K> {
 /// Runs an operation that may take longer than its call's deadline as long as it gets on: each
 /// round trip after one that got on has all of the time. The first one has what is left of the
 /// attempt's, and those that read the same again, where it is `stuck_at` one place, share theirs.
-pub(super) fn drive_as_it_gets_on<E: Endpoint, O: FindsRecords>(
+pub(super) fn drive_while_progressing<E: Endpoint, O: FindsRecords>(
     endpoint: &mut E,
     operation: &mut O,
     stuck_at: impl Fn(&O) -> Option<usize>,
@@ -54,8 +54,8 @@ pub(super) fn drive_as_it_gets_on<E: Endpoint, O: FindsRecords>(
     let (mut found, mut is_first) = (operation.found(), true);
     while advance(endpoint, operation)? {
         let now = operation.found();
-        let got_on = stuck_at(operation).is_none() || now > found;
-        if got_on && !is_first {
+        let progressed = stuck_at(operation).is_none() || now > found;
+        if progressed && !is_first {
             endpoint.set_patience(within);
         }
         (found, is_first) = (now, false);
@@ -99,7 +99,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
-        self.attempt_all(held, within, Retry::got_on, read)
+        self.attempt_all(held, within, Retry::note_progress, read)
     }
 
     #[inline]
@@ -112,14 +112,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
         loop {
-            let mut got_on = MadeProgress(false);
+            let mut progress = MadeProgress(false);
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
-                read(buffers, table, &mut got_on)
+                read(buffers, table, &mut progress)
             };
             match self.with_context(held, retry.left(&*self.clock), read) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
-                    if got_on.0 {
+                    if progress.0 {
                         note_progress(&mut retry);
                     }
                     if self.recover(held, *failure, &mut retry)? == NextStep::NoNewer {
@@ -140,18 +140,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
     ) -> Result<Option<R>, ClientError> {
         loop {
-            let (left, mut got_on) = (retry.left(&*self.clock), MadeProgress(false));
+            let (left, mut progress) = (retry.left(&*self.clock), MadeProgress(false));
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
-                read(buffers, table, &mut got_on)
+                read(buffers, table, &mut progress)
             };
             match self.with_context(held, left, read) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(failure) => {
-                    if got_on.0 {
-                        retry.got_on();
+                    if progress.0 {
+                        retry.note_progress();
                     }
                     let next: NextStep = self.recover(held, *failure, retry)?;
-                    if retry.has_had_enough(next) {
+                    if retry.must_ask_node(next) {
                         return Ok(None);
                     }
                 }

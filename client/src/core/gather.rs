@@ -39,11 +39,11 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
     fn attempt<E: Endpoint>(
         &mut self,
         (endpoint, table, lookup): (&mut E, &Table<K>, &mut LookupScratch<K>),
-        got_on: &mut MadeProgress,
+        progress: &mut MadeProgress,
         has_time: impl Fn() -> bool,
     ) -> Result<(), ReadError> {
         if self.pieces.left.is_some() {
-            let is_all = self.attempt_left((endpoint, table, lookup), got_on)?;
+            let is_all = self.attempt_left((endpoint, table, lookup), progress)?;
             if !is_all {
                 return Ok(());
             }
@@ -63,7 +63,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
                 }
             };
             if let Err(error) = looked {
-                self.leave_rest(lookup, got_on);
+                self.leave_rest(lookup, progress);
                 return Err(error);
             }
             self.pieces.pass();
@@ -76,8 +76,8 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
 
     /// Keeps what the attempt at a piece has found that failed.
     #[cold]
-    fn leave_rest(&mut self, lookup: &mut LookupScratch<K>, got_on: &mut MadeProgress) {
-        got_on.note(self.pieces.leave(lookup.answered()));
+    fn leave_rest(&mut self, lookup: &mut LookupScratch<K>, progress: &mut MadeProgress) {
+        progress.note(self.pieces.leave(lookup.answered()));
         lookup.swap_outcomes(&mut self.answers);
         self.fill(self.pieces.piece().count());
     }
@@ -95,7 +95,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
     fn attempt_left<E: Endpoint>(
         &mut self,
         (endpoint, table, lookup): (&mut E, &Table<K>, &mut LookupScratch<K>),
-        got_on: &mut MadeProgress,
+        progress: &mut MadeProgress,
     ) -> Result<bool, ReadError> {
         let Some(left) = &self.pieces.left else { return Ok(true) };
         let keys = left.iter().map(|(_, key)| *key);
@@ -113,7 +113,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
                 self.answers.replace(self.pieces.done + place, outcome, value);
             }
         }
-        got_on.note(self.pieces.leave(lookup.answered()));
+        progress.note(self.pieces.leave(lookup.answered()));
         looked?;
         if self.tries.is_some() {
             let left = self.pieces.left.take().unwrap_or_default();
@@ -194,9 +194,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             || began.is_none_or(|began| self.clock.now().saturating_duration_since(began) < within);
         let mut retry = self.begun(within);
         loop {
-            let looked = self.try_table(held, &mut retry, |buffers, table, got_on| {
+            let looked = self.try_table(held, &mut retry, |buffers, table, progress| {
                 let Buffers { endpoint, lookup, .. } = buffers;
-                gathered.attempt((endpoint, table, lookup), got_on, has_time)?;
+                gathered.attempt((endpoint, table, lookup), progress, has_time)?;
                 Ok(finish(lookup, &mut gathered.answers))
             });
             match looked {
@@ -209,9 +209,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(error) => return Err(error),
             }
             match self.ask_for_left(held, gathered, &mut retry) {
-                Err(error) => self.get_over(held, error, &mut retry)?,
+                Err(error) => self.recover_or_fail(held, error, &mut retry)?,
                 Ok(()) if gathered.pieces.are_over() => return Ok(self.finish_elsewhere(gathered, finish)),
-                Ok(()) => retry.got_on(),
+                Ok(()) => retry.note_progress(),
             }
         }
     }

@@ -46,7 +46,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> NearestGroup<'k, 
     fn attempt<E: Endpoint>(
         &mut self,
         (endpoint, view, nearest): (&mut E, &TableView<K>, &mut NearestScratch<K>),
-        got_on: &mut MadeProgress,
+        progress: &mut MadeProgress,
         goes_on: impl FnMut(u32) -> bool,
     ) -> Result<(), ReadError> {
         let left = self.pieces.left.as_ref().map(|left| left.iter().map(|(_, key)| *key));
@@ -62,7 +62,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> NearestGroup<'k, 
             }
         };
         if sought.is_err() || self.tries.is_some() || self.pieces.left.is_some() {
-            got_on.note(self.keep(nearest));
+            progress.note(self.keep(nearest));
         }
         sought
     }
@@ -124,12 +124,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // The clock starts with the first look at it.
         let mut has_time = !sought.pieces.are_several() || goes_on(0);
         let ended =
-            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, got_on| {
+            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, progress| {
                 while !sought.pieces.are_over() {
                     if !has_time {
                         return Err(ReadError::Unfinished { round_trips: 0 });
                     }
-                    sought.attempt((endpoint, table.view(), nearest), got_on, &mut goes_on)?;
+                    sought.attempt((endpoint, table.view(), nearest), progress, &mut goes_on)?;
                     if sought.pieces.left.is_some() {
                         sought.pass_kept(&mut take);
                     } else {
@@ -167,8 +167,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut sought = NearestGroup { side, pieces, tries: Some(tries), found: Vec::new() };
         let mut goes_on = self.patience(within);
         let ended =
-            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, got_on| {
-                sought.attempt((endpoint, table.view(), nearest), got_on, &mut goes_on)
+            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, progress| {
+                sought.attempt((endpoint, table.view(), nearest), progress, &mut goes_on)
             });
         match ended {
             Err(error) if error.is_of_empty_table() => {

@@ -8,10 +8,10 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, Neighbour, ScanBack, Side, find_nearest_to};
 use fpcache_fabric::Endpoint;
 
-use super::attempts::drive_as_it_gets_on;
+use super::attempts::drive_while_progressing;
 use super::read::{ClearedAtEnd, Rest, hand_over};
 use super::{Connector, Core, HeldContext};
-use crate::empty_tables::or_of_empty;
+use crate::empty_tables::or_if_empty;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::session::Buffers;
@@ -68,13 +68,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
-        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, got_on| {
+        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, progress| {
             let kept = ClearedAtEnd(scan);
             // It may stop to have what was found taken before there is more.
             while let Some(to) = rest.from.take() {
                 let bound = to.as_ref().map(Borrow::borrow);
                 let mut scan = ScanBack::new(table.view(), kept.0, bound, from, rest.limit);
-                let ended = drive_as_it_gets_on(endpoint, &mut scan, ScanBack::stuck_at, within);
+                let ended = drive_while_progressing(endpoint, &mut scan, ScanBack::stuck_at, within);
                 let flow = hand_over::<K, F>(scan.records(), &mut take);
                 // The time that this took is not the rest's.
                 endpoint.set_patience(within);
@@ -85,11 +85,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 rest.limit -= scan.records().len();
                 rest.from = scan.uncovered();
-                got_on.note(rest.from.as_ref() != Some(&to));
+                progress.note(rest.from.as_ref() != Some(&to));
                 ended?;
             }
             Ok(cost)
         });
-        or_of_empty(scanned, Cost::default())
+        or_if_empty(scanned, Cost::default())
     }
 }

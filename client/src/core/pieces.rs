@@ -80,8 +80,8 @@ impl<'k, Key: ?Sized, I: Iterator<Item = &'k Key> + Clone> Pieces<'k, Key, I> {
         let answered = answered.chain(repeat(false));
         let left: Vec<_> =
             tried.into_iter().zip(answered).filter(|(_, answered)| !answered).map(|(key, _)| key).collect();
-        let got_on = left.len() < before;
+        let progressed = left.len() < before;
         self.left = Some(left);
-        got_on
+        progressed
     }
 }

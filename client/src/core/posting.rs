@@ -84,7 +84,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let (ahead, first) = loop {
             let only = std::iter::once(*operation);
             let ahead = self.fill_for(writer, only, true, left, (limits, &mut retry))?;
-            self.revive(connection, limits.deadline)?;
+            self.reconnect_lane(connection, limits.deadline)?;
             writer.next_request();
             match Self::send_along(connection, writer, &ahead, false, limits, &*self.clock) {
                 Ok(posted) => break (ahead, First::Posted(posted)),
@@ -119,13 +119,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         replies.clear();
         let mut retry = Retry::new(limits.within);
         let ended = loop {
-            let ended = self.see_through(writer, limits, replies, |writer, sent_before| {
+            let ended = self.send_until_answered(writer, limits, replies, |writer, sent_before| {
                 let posted = match first.take() {
                     Some(First::Posted(posted)) => posted,
                     Some(First::Answered) => return Ok(()),
                     Some(First::Failed(failed)) => return Err(failed),
                     None => {
-                        self.revive(connection, limits.deadline).map_err(Sending::Never)?;
+                        self.reconnect_lane(connection, limits.deadline).map_err(Sending::Never)?;
                         Self::send_along(connection, writer, &ahead, sent_before, limits, &*self.clock)?
                     }
                 };
@@ -186,7 +186,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Reconnects a lane that has lost its memory node.
-    fn revive(&self, connection: &mut T::Connection, deadline: Deadline) -> Result<(), FabricError> {
+    fn reconnect_lane(&self, connection: &mut T::Connection, deadline: Deadline) -> Result<(), FabricError> {
         if !connection.is_alive() {
             self.tally.reconnects.add(1);
             *connection = self.connector.connect(deadline)?;

@@ -12,10 +12,10 @@ use fpcache::read::{
 use fpcache::table::Table;
 use fpcache_fabric::Endpoint;
 
-use super::attempts::drive_as_it_gets_on;
+use super::attempts::drive_while_progressing;
 use super::recover::Retry;
 use super::{Connector, Core, EndpointOf, HeldContext};
-use crate::empty_tables::or_of_empty;
+use crate::empty_tables::or_if_empty;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::session::{Buffers, ReaderContext};
@@ -91,7 +91,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(error) => return Err(error),
             }
             match ask(&mut what, held, &mut retry) {
-                Err(error) => self.get_over(held, error, &mut retry)?,
+                Err(error) => self.recover_or_fail(held, error, &mut retry)?,
                 answered => return answered,
             }
         }
@@ -110,7 +110,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
-        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, got_on| {
+        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, progress| {
             let kept = ClearedAtEnd(scan);
             // It may stop to have what was found taken, or many keys, before there are more.
             while let Some(from) = rest.from.take() {
@@ -119,7 +119,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 if wanted != Wanted::Value {
                     scan = scan.of_keys();
                 }
-                let ended = drive_as_it_gets_on(endpoint, &mut scan, Scan::stuck_at, within);
+                let ended = drive_while_progressing(endpoint, &mut scan, Scan::stuck_at, within);
                 let flow = hand_over::<K, F>(scan.records(), &mut take);
                 // The time that this took is not the rest's.
                 endpoint.set_patience(within);
@@ -130,12 +130,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 rest.limit -= scan.records().len();
                 rest.from = if rest.limit > 0 { uncovered(&scan, limit) } else { None };
-                got_on.note(rest.from.as_ref() != Some(&from));
+                progress.note(rest.from.as_ref() != Some(&from));
                 ended?;
             }
             Ok(cost)
         });
-        or_of_empty(scanned, Cost::default())
+        or_if_empty(scanned, Cost::default())
     }
 
     /// Passes the first keys of a range to `take`, as many as there is time for, up to `limit` and
@@ -162,7 +162,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             buffers.scan.clear();
             Ok(next)
         });
-        or_of_empty(found, None)
+        or_if_empty(found, None)
     }
 }
 

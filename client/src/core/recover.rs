@@ -72,12 +72,12 @@ impl Retry {
     }
 
     /// Notes that an attempt got on before it failed: it is the first one at what is left.
-    pub(super) fn got_on(&mut self) {
+    pub(super) fn note_progress(&mut self) {
         (self.stale, self.backoff, self.nap) = (0, Backoff::new(), NAPS.0);
     }
 
     /// Whether it is time to have the memory node's processor look the keys up.
-    pub(super) fn has_had_enough(&self, next: NextStep) -> bool {
+    pub(super) fn must_ask_node(&self, next: NextStep) -> bool {
         next == NextStep::NoNewer || self.stale > REFRESHES
     }
 
@@ -150,7 +150,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
         match error {
             ReadError::Contended { .. } => retry.pause(&*self.clock),
-            ReadError::Stale => return self.catch_up(held, failure.number, deadline, retry),
+            ReadError::Stale => return self.refresh_or_wait(held, failure.number, deadline, retry),
             ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => {
                 *held = None;
                 self.reconnect(failure.number, deadline)?;
@@ -186,7 +186,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Gets a newer table than the one with the number `seen`, or waits a little where there is
     /// none.
-    fn catch_up(
+    fn refresh_or_wait(
         &self,
         held: &mut HeldContext<K, T>,
         seen: u64,
@@ -251,7 +251,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Prepares a retry if the memory node's processor gave no answer; else returns the error.
     #[cold]
-    pub(super) fn get_over(
+    pub(super) fn recover_or_fail(
         &self,
         held: &mut HeldContext<K, T>,
         error: ClientError,

@@ -12,7 +12,7 @@ use fpcache_fabric::Batch;
 use super::read::{scan_of, uncovered};
 use super::{Connector, Core, HeldContext};
 use crate::client::Record;
-use crate::empty_tables::or_of_empty;
+use crate::empty_tables::or_if_empty;
 use crate::error::ClientError;
 use crate::span::Span;
 
@@ -126,6 +126,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             buffers.scan.clear();
             Ok(part)
         });
-        or_of_empty(scanned, SectionRead::default())
+        or_if_empty(scanned, SectionRead::default())
     }
 }

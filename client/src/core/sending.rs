@@ -27,7 +27,7 @@ pub(super) struct Writer {
     /// the hot cache believes records to lie.
     pub(super) creation: u64,
     /// The creation number of the only table that the changes are for, if they are for one alone.
-    pub(super) meant: Option<u64>,
+    pub(super) expected_creation: Option<u64>,
     pub(super) batch: WriteBatch,
     pub(super) request: Vec<u8>,
     pub(super) reply: Vec<u8>,
@@ -39,7 +39,17 @@ impl Writer {
     pub(super) fn new(identity: u64, process: u64) -> Self {
         let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
         let batch = WriteBatch::default();
-        Self { identity, process, requests: 0, creation: 0, meant: None, batch, request, reply, replies }
+        Self {
+            identity,
+            process,
+            requests: 0,
+            creation: 0,
+            expected_creation: None,
+            batch,
+            request,
+            reply,
+            replies,
+        }
     }
 
     /// The bytes of the batch as a request that perhaps was sent before.

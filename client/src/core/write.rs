@@ -28,16 +28,16 @@ use crate::error::ClientError;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Makes changes, in as few requests as possible, each of which may take `within`, and appends
-    /// the outcome of each. They are made to the table with the creation number that is `meant`, if
-    /// one is, and to no other of its name.
+    /// the outcome of each. They are made to the table with the `expected_creation`, if
+    /// one is given, and to no other of its name.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
-        meant: Option<u64>,
+        expected_creation: Option<u64>,
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        self.write_begun(operations, meant, (within, within), replies)
+        self.write_begun(operations, expected_creation, (within, within), replies)
     }
 
     /// As [`write`](Self::write), of a call that began with something else and has only `left` for
@@ -45,12 +45,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn write_begun<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
-        meant: Option<u64>,
+        expected_creation: Option<u64>,
         (mut left, within): (Duration, Duration),
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         let mut writer = self.writer()?;
-        writer.meant = meant;
+        writer.expected_creation = expected_creation;
         let mut rest = operations;
         let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
@@ -97,7 +97,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
     ) -> Result<(), ClientError> {
         let mut writer = self.writer()?;
-        writer.meant = None;
+        writer.expected_creation = None;
         let (limits, mut retry) = (SendLimits::new(within, &*self.clock), Retry::new(within));
         self.fill_for(&mut writer, operations, true, within, (limits, &mut retry)).map(drop)
     }
@@ -197,7 +197,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             fits(&parameters.shape).map(|()| parameters)
         };
         self.with_shape(within, first, |creation, shape, table| {
-            if writer.meant.is_some_and(|meant| meant != creation) {
+            if writer.expected_creation.is_some_and(|expected| expected != creation) {
                 let why = "the table was dropped and another one has its name: load anew";
                 return Err(Refusal::new(ErrorCode::OtherTable, why).into());
             }
@@ -326,7 +326,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), Failed> {
         writer.next_request();
-        self.see_through(writer, limits, replies, |writer, sent_before| {
+        self.send_until_answered(writer, limits, replies, |writer, sent_before| {
             let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
             if !sent_before && self.is_known_dropped() {
                 let why = "the table of this connection was dropped";
@@ -340,7 +340,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Has a request sent until it is answered or its time is over, and takes the replies.
-    pub(super) fn see_through(
+    pub(super) fn send_until_answered(
         &self,
         writer: &mut Writer,
         limits: SendLimits,

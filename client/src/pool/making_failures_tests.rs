@@ -72,7 +72,7 @@ fn maps_that_name_more_and_more_memory_nodes_are_an_error() {
         }
     }
     let endless = Endless(Cell::new(1));
-    let error = survey(&endless, &nodes(1)).expect_err("it has no end");
+    let error = collect_maps(&endless, &nodes(1)).expect_err("it has no end");
     assert!(matches!(error, ClientError::MapsDisagree { .. }), "{error:?}");
     assert!(endless.0.get() <= MOST_ASKED + 1, "{}", endless.0.get());
 }

@@ -56,7 +56,7 @@ pub(super) struct FailedMapSearch {
     pub(super) number: u64,
     pub(super) begun: Instant,
     /// How much time there was for that.
-    pub(super) had: Duration,
+    pub(super) time_limit: Duration,
     pub(super) found: NoNewerMap,
 }
 
@@ -64,14 +64,14 @@ impl FailedMapSearch {
     /// Whether a call that has so much time left need not look once more: who was silent may answer
     /// one that waits much longer.
     pub(super) fn is_enough_for(&self, left: Duration) -> bool {
-        self.found.silent.is_none() || !is_much_more(left, self.had)
+        self.found.silent.is_none() || !is_much_longer(left, self.time_limit)
     }
 }
 
 /// Whether a call with so much time may be answered by a memory node that was silent for one that
 /// had less.
-pub(crate) fn is_much_more(has: Duration, had: Duration) -> bool {
-    has > had.saturating_mul(2)
+pub(crate) fn is_much_longer(time: Duration, limit: Duration) -> bool {
+    time > limit.saturating_mul(2)
 }
 
 /// What memory nodes said of a table of which there was no newer map.

@@ -53,7 +53,7 @@ use crate::thread_exit::{ThreadRelease, here};
 use crate::timed_lock::TimedLock;
 use crate::url::Url;
 #[cfg(feature = "tokio")]
-pub(crate) use map_retries::is_much_more;
+pub(crate) use map_retries::is_much_longer;
 use map_retries::{ENOUGH_FOR_A_MAP, FailedMapSearch, Tries};
 use maps::{Answered, Chosen, choose, fetch_all};
 use range::PoolRange;
@@ -72,9 +72,9 @@ pub(crate) struct Pool<K: BuildKeys> {
     /// One thread at a time fetches maps.
     renewing: TimedLock,
     /// The last time that there was no newer map.
-    fruitless: Mutex<Option<FailedMapSearch>>,
+    failed_search: Mutex<Option<FailedMapSearch>>,
     threads: ThreadLocal<RefCell<PoolHeld<K>>>,
-    me: Weak<Self>,
+    weak_self: Weak<Self>,
 }
 
 /// What one reader holds of a pool.
@@ -162,16 +162,16 @@ impl<K: BuildKeys> Pool<K> {
         config: &ClientConfig,
     ) -> Result<Arc<Self>, ClientError> {
         let ranges = Arc::new(Ranges::of(map, 0, None, &urls)?);
-        Ok(Arc::new_cyclic(|me| Self {
+        Ok(Arc::new_cyclic(|weak_self| Self {
             config: config.clone(),
             urls,
             matcher: Matcher::detect(),
             current: Mutex::new(ranges),
             number: CachePadded::new(AtomicU64::new(0)),
             renewing: TimedLock::default(),
-            fruitless: Mutex::new(None),
+            failed_search: Mutex::new(None),
             threads: ThreadLocal::new(),
-            me: Weak::clone(me),
+            weak_self: Weak::clone(weak_self),
         }))
     }
 
@@ -188,7 +188,7 @@ impl<K: BuildKeys> Pool<K> {
     /// Runs `f` with what the calling thread holds.
     #[inline]
     pub(crate) fn here<R>(&self, f: impl FnOnce(&mut PoolHeld<K>) -> R) -> R {
-        here(&self.threads, |held| held.ranges.is_none().then(|| self.me.clone()), f)
+        here(&self.threads, |held| held.ranges.is_none().then(|| self.weak_self.clone()), f)
     }
 
     /// The ranges of the map in use.
@@ -198,7 +198,7 @@ impl<K: BuildKeys> Pool<K> {
 
     /// Whether these are the ranges of the map in use.
     #[cfg(feature = "tokio")]
-    pub(crate) fn goes_by(&self, ranges: &Ranges<K>) -> bool {
+    pub(crate) fn is_in_use(&self, ranges: &Ranges<K>) -> bool {
         ranges.number == self.number.load(Ordering::Acquire)
     }
 
@@ -212,12 +212,12 @@ impl<K: BuildKeys> Pool<K> {
     fn follow(&self, held: &mut PoolHeld<K>) -> Arc<Ranges<K>> {
         match &held.ranges {
             Some(ranges) if ranges.number == self.number.load(Ordering::Acquire) => Arc::clone(ranges),
-            _ => self.follow_anew(held),
+            _ => self.replace_ranges(held),
         }
     }
 
     #[cold]
-    fn follow_anew(&self, held: &mut PoolHeld<K>) -> Arc<Ranges<K>> {
+    fn replace_ranges(&self, held: &mut PoolHeld<K>) -> Arc<Ranges<K>> {
         let ranges = self.ranges();
         held.held = ranges.ranges.iter().map(|_| None).collect();
         held.parts = ranges.ranges.iter().map(|_| Outcomes::default()).collect();
@@ -253,7 +253,7 @@ impl<K: BuildKeys> Pool<K> {
                 .collect();
             match asked {
                 Ok(all) => return Ok(all),
-                Err((index, error)) => self.get_over(&ranges, index, error, &mut tries)?,
+                Err((index, error)) => self.recover_range(&ranges, index, error, &mut tries)?,
             }
         }
     }
@@ -289,7 +289,7 @@ impl<K: BuildKeys> Pool<K> {
                 };
             }
             match gone {
-                Some((index, error)) => self.get_over(&ranges, index, error, &mut tries)?,
+                Some((index, error)) => self.recover_range(&ranges, index, error, &mut tries)?,
                 None => return told,
             }
         }
@@ -307,7 +307,7 @@ impl<K: BuildKeys> Pool<K> {
             let ranges = self.ranges();
             let index = ranges.index_of(key);
             match run(&ranges, index, &tries) {
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+                Err(error) => self.recover_range(&ranges, index, error, &mut tries)?,
                 done => return done,
             }
         }

@@ -33,7 +33,7 @@ impl<K: BuildKeys> Pool<K> {
         'with_map: loop {
             let ranges = self.follow(held);
             let own = ranges.index_of(key);
-            for (index, edge) in ranges.towards(side).skip_while(|(index, _)| *index != own) {
+            for (index, edge) in ranges.in_search_order(side).skip_while(|(index, _)| *index != own) {
                 let from = if index == own { key } else { edge };
                 if index != own && tries.left().is_zero() {
                     // It is not for this memory node that the time was too short.
@@ -51,7 +51,7 @@ impl<K: BuildKeys> Pool<K> {
                         }
                     }
                     Err(error) => {
-                        self.get_over(&ranges, index, error, &mut tries)?;
+                        self.recover_range(&ranges, index, error, &mut tries)?;
                         continue 'with_map;
                     }
                 }
@@ -79,7 +79,7 @@ impl<K: BuildKeys> Pool<K> {
             let own = ranges.divide(keys.iter().copied().enumerate());
             // Which keys have found nothing in the ranges from their own on.
             let mut beyond: Vec<usize> = Vec::new();
-            for (index, edge) in ranges.towards(side) {
+            for (index, edge) in ranges.in_search_order(side) {
                 let own = &own[index];
                 if own.is_empty() && beyond.is_empty() {
                     continue;
@@ -101,7 +101,7 @@ impl<K: BuildKeys> Pool<K> {
                 let mut found = match ended {
                     Ok(()) => found.into_iter(),
                     Err(error) => {
-                        self.get_over(&ranges, index, error, &mut tries)?;
+                        self.recover_range(&ranges, index, error, &mut tries)?;
                         continue 'with_map;
                     }
                 };
@@ -163,7 +163,7 @@ impl<K: BuildKeys> Pool<K> {
                     tries = Tries::new(within);
                     rest.from = (index > 0).then(|| Bound::Excluded(start.clone()));
                 }
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+                Err(error) => self.recover_range(&ranges, index, error, &mut tries)?,
             }
         }
         Ok(cost)

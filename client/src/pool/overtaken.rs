@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Makes an attempt until no other client overtakes it, `within` this time. Pauses are random, and
 /// each is up to twice as long as the one before it: of several clients, one gets ahead of the
 /// others by as much as it needs.
-pub(crate) fn until_not_overtaken<R>(
+pub(crate) fn retry_while_overtaken<R>(
     (clock, within): (&dyn Clock, Duration),
     mut random: impl FnMut() -> u64,
     mut attempt: impl FnMut() -> Result<R, ClientError>,
@@ -80,7 +80,7 @@ mod tests {
     /// were, and the pauses between them.
     fn run(overtaken: u32, within: Duration) -> (Result<u32, ClientError>, u32, Vec<Duration>) {
         let (clock, mut attempts) = (Hands(Instant::now(), Mutex::default()), 0);
-        let ended = until_not_overtaken(
+        let ended = retry_while_overtaken(
             (&clock, within),
             || u64::MAX / 2,
             || {
@@ -114,7 +114,7 @@ mod tests {
     fn other_errors_end_them() {
         let clock = Hands(Instant::now(), Mutex::default());
         let mut attempts = 0;
-        let ended: Result<(), _> = until_not_overtaken(
+        let ended: Result<(), _> = retry_while_overtaken(
             (&clock, Duration::MAX),
             || 0,
             || {

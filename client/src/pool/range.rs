@@ -126,7 +126,10 @@ impl<K: BuildKeys> Ranges<K> {
     /// The ranges in the order in which a search that finds nothing goes on, each with the key from
     /// which it comes there from another: all records of a range are on the side that is asked for
     /// by keys beyond it.
-    pub(crate) fn towards(&self, side: Side) -> impl Iterator<Item = (usize, &'static K::Key)> + use<K> {
+    pub(crate) fn in_search_order(
+        &self,
+        side: Side,
+    ) -> impl Iterator<Item = (usize, &'static K::Key)> + use<K> {
         let count = self.ranges.len();
         (0..count).map(move |step| match side {
             Side::Floor => (count - 1 - step, K::highest()),

@@ -97,7 +97,7 @@ impl<K: BuildKeys> Pool<K> {
             }
             let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
             match place.and_then(|place| read(&ranges, index, place, tries.left())) {
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+                Err(error) => self.recover_range(&ranges, index, error, &mut tries)?,
                 answered => return answered,
             }
         }
@@ -130,7 +130,7 @@ impl<K: BuildKeys> Pool<K> {
                 if nth > 0 && tries.left().is_zero() {
                     // It is not for this memory node that the time was too short.
                     held.assigned = assigned;
-                    held.parts.iter_mut().for_each(let_go);
+                    held.parts.iter_mut().for_each(clear_answers);
                     let waiting_for = "the other keys of the group";
                     return Err(FabricError::DeadlinePassed { waiting_for }.into());
                 }
@@ -141,19 +141,19 @@ impl<K: BuildKeys> Pool<K> {
                 );
                 if let Err(error) = found {
                     held.assigned = assigned;
-                    held.parts.iter_mut().for_each(let_go);
-                    self.get_over(&ranges, index, error, &mut tries)?;
+                    held.parts.iter_mut().for_each(clear_answers);
+                    self.recover_range(&ranges, index, error, &mut tries)?;
                     continue 'with_map;
                 }
             }
             let PoolHeld { parts, answers, assigned: kept, .. } = &mut *held;
             answers.clear();
             merge(parts, &assigned, answers);
-            parts.iter_mut().for_each(let_go);
+            parts.iter_mut().for_each(clear_answers);
             scratch.swap_outcomes(answers);
             let taken = take(&mut scratch);
             scratch.swap_outcomes(answers);
-            let_go(answers);
+            clear_answers(answers);
             assigned.clear();
             assigned.shrink_to(KEPT_ANSWERS);
             *kept = assigned;
@@ -254,7 +254,7 @@ impl<K: BuildKeys> Pool<K> {
                     tries = Tries::new(within);
                     rest.from = own_end.cloned();
                 }
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+                Err(error) => self.recover_range(&ranges, index, error, &mut tries)?,
             }
         }
         Ok(cost)
@@ -320,7 +320,7 @@ fn merge(parts: &[Outcomes], assigned: &[u16], answers: &mut Outcomes) {
 }
 
 /// Forgets answers, and does not keep the room for those of a long group, or for long values.
-fn let_go(answers: &mut Outcomes) {
+fn clear_answers(answers: &mut Outcomes) {
     match answers.len() > KEPT_ANSWERS {
         true => *answers = Outcomes::default(),
         false => answers.clear(),

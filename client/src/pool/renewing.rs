@@ -33,7 +33,7 @@ impl<K: BuildKeys> Pool<K> {
     /// Prepares a retry after a range's call failed: finds a newer map, if the range is not where
     /// this one has it. Else gives the error, which names the memory node.
     #[cold]
-    pub(super) fn get_over(
+    pub(super) fn recover_range(
         &self,
         ranges: &Ranges<K>,
         index: usize,
@@ -67,7 +67,7 @@ impl<K: BuildKeys> Pool<K> {
         let core = ranges.core(index, &self.config, &tries);
         match core.and_then(|core| read(core, tries.left())) {
             Ok(()) => Ok(true),
-            Err(error) => self.get_over(ranges, index, error, &mut tries).map(|()| false),
+            Err(error) => self.recover_range(ranges, index, error, &mut tries).map(|()| false),
         }
     }
 
@@ -82,7 +82,7 @@ impl<K: BuildKeys> Pool<K> {
         if self.number.load(Ordering::Acquire) != seen.number {
             return Ok(Renewed::Newer);
         }
-        let last = self.fruitless().clone().filter(|last| last.number == seen.number);
+        let last = self.failed_search().clone().filter(|last| last.number == seen.number);
         if let Some(last) = last {
             if last.begun >= failed && last.is_enough_for(tries.left()) {
                 return Ok(Renewed::Not(last.found));
@@ -118,8 +118,12 @@ impl<K: BuildKeys> Pool<K> {
                 let same = |map: &RangeMap| map.creation == seen.map.creation && map.state == MapState::Whole;
                 let with_it = found.into_iter().filter(|(_, map)| same(map)).map(|(node, _)| node).collect();
                 let found = NoNewerMap { with_it, silent };
-                *self.fruitless() =
-                    Some(FailedMapSearch { number: seen.number, begun, had: within, found: found.clone() });
+                *self.failed_search() = Some(FailedMapSearch {
+                    number: seen.number,
+                    begun,
+                    time_limit: within,
+                    found: found.clone(),
+                });
                 return Ok(Renewed::Not(found));
             }
         };
@@ -134,9 +138,9 @@ impl<K: BuildKeys> Pool<K> {
         Ok(Renewed::Newer)
     }
 
-    fn fruitless(&self) -> MutexGuard<'_, Option<FailedMapSearch>> {
+    fn failed_search(&self) -> MutexGuard<'_, Option<FailedMapSearch>> {
         // Replaced in one assignment.
-        self.fruitless.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed_search.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

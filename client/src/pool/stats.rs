@@ -11,7 +11,7 @@ use fpcache::table_view::OpenError;
 
 use super::Pool;
 use crate::counters::Counters;
-use crate::empty_tables::or_of_empty;
+use crate::empty_tables::or_if_empty;
 use crate::error::ClientError;
 use crate::one_node::{SharedCore, with_direct};
 use crate::session::TableStats;
@@ -73,7 +73,7 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         mut of: impl FnMut(&SharedCore<K>, Duration) -> Result<R, ClientError>,
     ) -> Result<Vec<R>, ClientError> {
-        let all = self.each(within, |_, core, left| or_of_empty(of(core, left).map(Some), None))?;
+        let all = self.each(within, |_, core, left| or_if_empty(of(core, left).map(Some), None))?;
         Ok(all.into_iter().flatten().collect())
     }
 

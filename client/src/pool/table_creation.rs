@@ -57,7 +57,7 @@ enum Step {
 
 /// The maps of these memory nodes, and of all that those maps name. Maps that lead on and on are an
 /// error.
-pub(crate) fn survey(ask: &impl NodeRequests, nodes: &[String]) -> Result<NodeMaps, ClientError> {
+pub(crate) fn collect_maps(ask: &impl NodeRequests, nodes: &[String]) -> Result<NodeMaps, ClientError> {
     let (mut asked, mut found, mut next) = (nodes.to_vec(), Vec::new(), 0);
     while let Some(node) = asked.get(next).cloned() {
         next += 1;
@@ -111,8 +111,8 @@ impl<A: NodeRequests> Beginning<'_, A> {
     fn run(&mut self, with: impl Fn(u64) -> Result<RangeMap, MapError>) -> Result<Begun, ClientError> {
         let (ask, mine) = (self.ask, self.mine);
         for _ in 0..LOOKS {
-            let found = survey(ask, self.nodes)?;
-            if self.tried && !is_at_first(&found, mine) {
+            let found = collect_maps(ask, self.nodes)?;
+            if self.tried && !has_first_range(&found, mine) {
                 return Err(self.hidden.take().unwrap_or_else(|| overtaken(mine)));
             }
             let groups = groups_of(&found)?;
@@ -138,7 +138,7 @@ impl<A: NodeRequests> Beginning<'_, A> {
     fn clear_others(&self, groups: &[RangeMap], found: &NodeMaps) -> Result<Step, ClientError> {
         for left in groups.iter().filter(|left| left.creation != self.mine.creation) {
             // Of two concurrent attempts one continues.
-            if self.tried && left.creation > self.mine.creation && is_at_first(found, left) {
+            if self.tried && left.creation > self.mine.creation && has_first_range(found, left) {
                 return Err(overtaken(self.mine));
             }
             if clear(self.ask, left, found, false)? == Step::Raced {
@@ -162,7 +162,7 @@ impl<A: NodeRequests> Beginning<'_, A> {
                 Ok(()) => {}
                 // Of the same table, begun by another client meanwhile; else that is found again.
                 Err(error @ ClientError::TableExists { .. }) => {
-                    let found = survey(ask, self.nodes)?;
+                    let found = collect_maps(ask, self.nodes)?;
                     let is_seen = groups_of(&found)?.iter().any(|map| map.creation != mine.creation);
                     if is_seen || self.hidden.is_none() {
                         // One that is not seen may be gone by now; else it is none of this kind.
@@ -247,7 +247,7 @@ pub(crate) fn undo(ask: &impl NodeRequests, made: &RangeMap) {
 /// name. `nodes` are all of its memory nodes.
 pub(crate) fn drop_all(ask: &impl NodeRequests, nodes: &[String]) -> Result<(), ClientError> {
     'look: for _ in 0..LOOKS {
-        let found = survey(ask, nodes)?;
+        let found = collect_maps(ask, nodes)?;
         let groups = groups_of(&found)?;
         let mut whole = groups.iter().filter(|map| map.state == MapState::Whole);
         if let (Some(one), Some(other)) = (whole.next(), whole.next()) {
@@ -330,7 +330,7 @@ fn groups_of(found: &NodeMaps) -> Result<Vec<RangeMap>, ClientError> {
 }
 
 /// Whether the first range of a table that is being made is there as it was made.
-fn is_at_first(found: &NodeMaps, map: &RangeMap) -> bool {
+fn has_first_range(found: &NodeMaps, map: &RangeMap) -> bool {
     let first = map.ranges.first().map(|range| range.node.as_str());
     found.iter().any(|(node, other)| {
         Some(node.as_str()) == first && other.creation == map.creation && other.state == MapState::Making

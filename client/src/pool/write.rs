@@ -114,7 +114,7 @@ impl<K: BuildKeys> Pool<K> {
             }
             let ended = match written {
                 Ok(()) => continue,
-                Err(error) => self.get_over(&ranges, index, error, &mut tries),
+                Err(error) => self.recover_range(&ranges, index, error, &mut tries),
             };
             if let Err(error) = ended {
                 for at in places.into_iter().skip(made) {
