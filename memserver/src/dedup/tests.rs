@@ -73,7 +73,7 @@ fn what_was_noted_is_known_again() {
 /// What comes again is refused or known, and never new: of whatever clients, in whatever order they
 /// are let go.
 #[test]
-fn a_request_whose_replies_were_let_go_is_never_new() {
+fn a_request_whose_replies_were_evicted_is_never_new() {
     let kept = KeptReplies::default();
     let mut tables: Vec<DedupSessions> = (0..3).map(|_| DedupSessions::default()).collect();
     tables.iter_mut().for_each(|table| table.keep_within(&kept));
@@ -103,16 +103,16 @@ fn a_request_whose_replies_were_let_go_is_never_new() {
             );
         }
     }
-    let mut evict_oldest = 0;
+    let mut evicted = 0;
     for ((table, client), (request, operations)) in last {
         match tables[table].look_up(client, request, true) {
             DedupVerdict::Repeated(_, done) => assert_eq!(done, operations),
-            DedupVerdict::Evicted(_) => evict_oldest += 1,
+            DedupVerdict::Evicted(_) => evicted += 1,
             other => panic!("{other:?}"),
         }
         assert_eq!(tables[table].look_up(client, request - 1, true), DedupVerdict::Outdated);
     }
-    assert!(evict_oldest > 100, "{evict_oldest}");
+    assert!(evicted > 100, "{evicted}");
     drop(tables);
     assert_eq!(kept.all.bytes.load(Ordering::Relaxed), 0);
 }
