@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::os::unix::process::parent_id;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -93,6 +93,9 @@ impl Node {
             .args(["--exit-with-parent", &pid.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            // Out of reach of Ctrl-C: it ends by the signal of this process's end, and a second signal
+            // would end it before it has removed its address.
+            .process_group(0)
             .spawn()
             .context("starting the memory node as a second process")?;
         let mut node = Self { child, urls, capacity, pages, _folder: folder };

@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::support::{eventually, memory_node_in, program, run, runs, stderr, stdout};
@@ -18,6 +19,7 @@ fn long_run() -> LongRun {
         .env("XDG_RUNTIME_DIR", folder.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .expect("the program was built");
     let mut notes = BufReader::new(child.stderr.take().expect("piped"));
@@ -27,7 +29,7 @@ fn long_run() -> LongRun {
         assert!(notes.read_line(&mut line).expect("readable") > 0, "ended without a memory node");
     }
     let node = memory_node_in(&line).expect("found above");
-    LongRun { child, node, notes, _folder: folder }
+    LongRun { child, node, notes, folder }
 }
 
 struct LongRun {
@@ -35,7 +37,7 @@ struct LongRun {
     node: u32,
     notes: BufReader<ChildStderr>,
     /// A node that is killed leaves its address behind: in here.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 fn signal(pid: u32, signal: &str) {
@@ -55,16 +57,34 @@ impl Drop for OwnNode {
 
 #[test]
 fn killing_the_program_ends_its_memory_node() {
-    let LongRun { mut child, node, notes: _notes, _folder } = long_run();
+    let LongRun { mut child, node, notes: _notes, folder: _folder } = long_run();
     assert!(runs(node));
     child.kill().expect("it runs");
     child.wait().expect("it ended");
     assert!(eventually(|| !runs(node)), "the memory node {node} outlives its parent");
 }
 
+/// The memory node had the terminal's signal and that of the program's end, of which the second
+/// ended it at once.
+#[test]
+fn an_interrupted_program_leaves_no_address_of_its_memory_node_behind() {
+    let LongRun { mut child, node, notes: _notes, folder } = long_run();
+    let addresses = || std::fs::read_dir(folder.path().join("fpcache")).expect("made").count();
+    assert!(addresses() > 0);
+    // It finds both signals when it goes on.
+    signal(node, "-STOP");
+    let group = format!("-{}", child.id());
+    let status = Command::new("kill").args(["-INT", "--", &group]).status().expect("kill is there");
+    assert!(status.success());
+    child.wait().expect("it ended");
+    signal(node, "-CONT");
+    assert!(eventually(|| !runs(node)), "the memory node {node} outlives its parent");
+    assert_eq!(addresses(), 0);
+}
+
 #[test]
 fn a_memory_node_that_dies_is_named_in_the_error() {
-    let LongRun { mut child, node, mut notes, _folder } = long_run();
+    let LongRun { mut child, node, mut notes, folder: _folder } = long_run();
     signal(node, "-KILL");
     let mut text = String::new();
     notes.read_to_string(&mut text).expect("readable");
