@@ -91,7 +91,8 @@ fn in_memory_nodes(
     let parameters = node::parameters(setting).context("slots of which memory nodes have groups")?;
     let build_ns = node::grouping_ns(dataset.keys(), parameters, bar)?;
     arguments.inserted.iter().try_for_each(|inserted| {
-        eprintln!("{}, epsilon {}, {} % inserted", dataset.name(), setting.epsilon, 100.0 * inserted);
+        let (form, epsilon) = (setting.form.name(), setting.epsilon);
+        eprintln!("{}, {form}, epsilon {epsilon}, {} % inserted", dataset.name(), 100.0 * inserted);
         let figures = node::measure(dataset, parameters, *inserted, arguments.lookups, setting.seed, bar)?;
         rows.add([DensityRow::of_node(dataset, setting, arguments.lookups, &figures, build_ns)])
     })
