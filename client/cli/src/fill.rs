@@ -224,6 +224,7 @@ impl Filling {
         let mut added = 0;
         let (keys, new) = add_all(client, &mut records, bar, &mut added).map_err(|error| {
             let is_passing = error.downcast_ref().is_some_and(is_passing);
+            let is_refused = error.downcast_ref().is_some_and(ClientError::is_of_refused_change);
             let error = during(["adding", "to"], records.name(), name, client, error);
             let sure = if added == 0 { String::new() } else { format!(", and the first {added} are") };
             match (is_passing, added) {
@@ -231,6 +232,8 @@ impl Filling {
                     "{error}; a part of the records may be there{sure}: once the memory node answers, the same command again adds \
                      the rest"
                 ),
+                // Those that there was room for are made.
+                (false, 0) if is_refused => anyhow!("{error}; some of the records may be there"),
                 (false, 0) => error,
                 (false, _) => anyhow!("{error}; the first {} are there", counted(added, "record")),
             }

@@ -34,6 +34,17 @@ fn a_data_set_is_loaded_read_and_verified() {
     assert!(out.contains("20000 keys of sequential:20K (generated)") && out.contains("every value is right"));
 }
 
+/// Only after the first 1,024 it was said that some of them are.
+#[test]
+fn records_that_find_no_room_from_the_first_group_on_may_be_there() {
+    let node = Node::start(4 << 20);
+    node.ends_with(0, "load uniform:10K");
+    let (_, err) = node.ends_with(2, "load uniform:1M --seed 7");
+    assert!(err.contains("the first ") && err.contains(" records are there"), "{err}");
+    let (_, err) = node.ends_with(2, "load uniform:1M --seed 8");
+    assert!(err.contains("no room") && err.contains("; some of the records may be there"), "{err}");
+}
+
 #[test]
 fn verify_counts_what_is_missing_and_what_is_wrong() {
     let node = Node::start(4 << 20);
