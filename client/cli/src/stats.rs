@@ -255,7 +255,8 @@ fn print_records<K: Keys>(
         keys => {
             let per_key = node.used_bytes as f64 / keys as f64;
             let per_segment = keys as f64 / node.segments.max(1) as f64;
-            output.row("keys", format_args!("{keys} ({}), {per_key:.1} bytes each", human(keys)))?;
+            let rounded = if keys < 1000 { String::new() } else { format!(" ({})", human(keys)) };
+            output.row("keys", format_args!("{keys}{rounded}, {per_key:.1} bytes each"))?;
             output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
         }
     }
