@@ -304,8 +304,8 @@ that are kept, and is answered also if none answers; GET /healthz is answered wi
   fpcache-cli --url tcp://node-1:7400 --token-file token tables
   fpcache-cli token new --json
 
-The memory node's file has one line per token, `write TOKEN` or `read TOKEN`. A client has its token in a file, named by --token-file
-or FPCACHE_TOKEN_FILE, or in FPCACHE_TOKEN; the word before it is optional there.")]
+The memory node's file has one line per token, `write TOKEN` or `read TOKEN`. A client has its token in a file, named by \
+--token-file or FPCACHE_TOKEN_FILE, or in FPCACHE_TOKEN; the word before it is optional there.")]
     Token(TokenCommand),
 }
 

@@ -247,6 +247,9 @@ fn a_new_token_is_printed_and_is_another_one_each_time() {
     let output = command().args(["token", "new", "--json"]).output().unwrap();
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["token"].as_str().unwrap().len(), 64, "{told}");
+    // A line ended in the middle of a sentence, however wide the terminal was.
+    let help = command().args(["token", "--help"]).output().unwrap();
+    assert!(text(&help.stdout).contains("named by --token-file or FPCACHE_TOKEN_FILE"), "{help:?}");
     let refused =
         command().args(["--url", "tcp://127.0.0.1:1", "--token-file", "/", "tables"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
