@@ -80,8 +80,8 @@ fn tell_ranges<K: Keys>(nodes: &Nodes, split_at: &[K::Owned], output: &mut Outpu
 /// Why a table that has records is not created.
 fn why_not_created<K: Keys>(client: &TableClient<K>) -> String {
     format!(
-        "the table `{}` at {} is there already, and what it was made with cannot be changed: create one of another name with --table, \
-         or drop this one with `fpcache-cli drop {0}`",
+        "the table `{}` at {} is there already and has records: use it as it is, create one of another name with --table, or drop this \
+         one with `fpcache-cli drop {0}`",
         client.table_name(),
         client.name()
     )

@@ -187,7 +187,12 @@ fn of_node(place: &TableArguments, list: &TableList, divided: &[DividedTable]) -
 
 /// Fails if some of the `of` memory nodes could not be asked, for these reasons.
 pub(crate) fn none_failed(failed: &[String], of: usize) -> anyhow::Result<()> {
-    ensure!(failed.is_empty(), "{} of {of} memory nodes were not asked: {}", failed.len(), failed.join("; "));
+    ensure!(
+        failed.is_empty(),
+        "{} of {of} memory nodes could not be asked: {}",
+        failed.len(),
+        failed.join("; ")
+    );
     Ok(())
 }
 
