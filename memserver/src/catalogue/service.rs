@@ -77,7 +77,7 @@ impl Service for Catalogue {
             merger.request_came();
         }
         if !self.readers.is_empty() && self.readers.contains(&client) && !Request::only_reads(request) {
-            let why = "this client's token lets it read and change nothing: give it one that a line `write TOKEN` of the \
+            let why = "this client's token lets it read, but change nothing: give it one that a line `write TOKEN` of the \
                        memory node's --token-file has";
             encode_reply(Err(&Refusal::new(ErrorCode::ReadOnly, why)), reply);
             return Handled::Now;
