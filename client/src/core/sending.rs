@@ -129,6 +129,17 @@ pub(super) fn unknown(why: &dyn Display) -> Failed {
     Failed::Call(ClientError::OutcomeUnknown { why: why.to_string() })
 }
 
+/// The same for one after whose sending the connection failed, or could not be made anew.
+pub(super) fn unknown_after(error: &FabricError) -> Failed {
+    match error {
+        // What it says to do is for a caller who has asked for another table than there is.
+        FabricError::NoSuchRegion { address, name } => unknown(&format_args!(
+            "the table `{name}` is no longer at {address}: it was dropped, or lost with the end of the memory node"
+        )),
+        error => unknown(error),
+    }
+}
+
 /// Sends a request that may be sent again, and waits for its reply until the end of the `part` of
 /// the call that begins with the sending. Its turn among the threads that share the connection is
 /// waited for until the call's deadline: nothing has been sent by then.
@@ -219,4 +230,19 @@ pub(crate) fn was_never_sent(error: &FabricError) -> bool {
 /// Whether it may go better the next time.
 pub(super) fn is_passing(error: &FabricError) -> bool {
     matches!(error.kind(), FabricErrorKind::Retry | FabricErrorKind::Reconnect | FabricErrorKind::Deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It said to ask for another region.
+    #[test]
+    fn a_write_whose_table_was_lost_meanwhile_is_told_of_the_table() {
+        let error = FabricError::NoSuchRegion { address: "shm://x".into(), name: "sessions".into() };
+        let Failed::Call(error) = unknown_after(&error) else { panic!("it was sent") };
+        assert!(error.may_have_taken_effect());
+        let text = error.to_string();
+        assert!(text.contains("`sessions` is no longer at shm://x") && !text.contains("region"), "{text}");
+    }
 }

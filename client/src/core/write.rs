@@ -19,7 +19,7 @@ use super::creating::is_of_another_attempt;
 use super::recover::Retry;
 use super::sending::{
     Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, send_for,
-    take_replies, unknown,
+    take_replies, unknown, unknown_after,
 };
 use super::values_ahead::ValuesAhead;
 use super::{Connector, Core, HeldContext};
@@ -378,13 +378,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     error
                 }
             };
-            if limits.deadline.has_passed(self.clock.now()) {
-                return Err(if sent { unknown(&error) } else { error.into() });
-            }
-            if !is_passing(&error) {
+            if limits.deadline.has_passed(self.clock.now()) || !is_passing(&error) {
                 // Also where the table is gone or closed by now: it was there when the request was
                 // sent.
-                return Err(if sent { unknown(&error) } else { error.into() });
+                return Err(if sent { unknown_after(&error) } else { error.into() });
             }
             self.tally.resent.add(1);
             if !matches!(error, FabricError::DeadlinePassed { .. }) {
