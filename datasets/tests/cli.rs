@@ -51,6 +51,10 @@ fn list_names_everything_and_how_to_get_it() {
     ] {
         assert!(text.contains(part), "{part}");
     }
+    // A row of the table had 102 columns.
+    let (table, _) = text.split_once("Published files").unwrap();
+    let wide = table.lines().filter(|line| line.chars().count() > 80);
+    assert_eq!(wide.collect::<Vec<_>>(), [""; 0]);
     let json: Value = serde_json::from_str(&succeed(folder.path(), &["list", "--json"])).unwrap();
     assert_eq!(json["datasets"].as_array().unwrap().len(), 17);
     assert_eq!(json["published"][0]["md5"], "3b0f820caa0d62150e87ce94ec989978");

@@ -76,7 +76,7 @@ impl List {
         let bytes = |name, keys, what, source| Known { name, keys, key_kind: "bytes", what, source };
         let datasets = vec![
             set("fb", "Facebook user ids"),
-            set("wiki", "Wikipedia edit times, with duplicates (the first counts)"),
+            set("wiki", "Wikipedia edit times, with duplicates"),
             set("osm", "OpenStreetMap cell ids"),
             set("books", "Amazon book popularities"),
             known("ipv4", Some(385_602), "starts of real IPv4 ranges", "shipped"),
@@ -84,19 +84,14 @@ impl List {
             known("normal", Some(1_000_000), "normal over 63 bits", "generated"),
             known("lognormal", Some(1_000_000), "lognormal, mu 0, sigma 2", "generated"),
             known("sequential", Some(1_000_000), "0, 1, 2, …", "generated"),
-            known("sosd:PATH", None, "a SOSD file, PATH ending in _uint32 or _uint64, plain or .zst", "file"),
+            known("sosd:PATH", None, "SOSD file *_uint32 or *_uint64, also .zst", "file"),
             bytes("words", Some(663_473), "English words", "shipped"),
             bytes("domains", Some(1_000_000), "host names, made up", "generated"),
-            bytes(
-                "paths",
-                Some(1_000_000),
-                "generated deep file paths with a long shared prefix",
-                "generated",
-            ),
+            bytes("paths", Some(1_000_000), "deep paths with a long shared prefix", "generated"),
             bytes("ycsb", Some(1_000_000), "record keys of YCSB: user and a hash", "generated"),
             bytes("binary", Some(1_000_000), "random bytes, zeros among them", "generated"),
             bytes("prefixes", Some(1_000_000), "keys that are prefixes of one another", "generated"),
-            bytes("lines:PATH", None, "a file with one byte string per line, plain, .gz or .zst", "file"),
+            bytes("lines:PATH", None, "lines of a file, also .gz or .zst", "file"),
         ];
         let listing = Listing { datasets, published };
         let text = if self.json { serde_json::to_string_pretty(&listing)? + "\n" } else { listing.text()? };
@@ -135,8 +130,9 @@ impl Listing {
         }
         let mut text = format!("{}\n\n", table.trim_fmt());
         text.push_str(
-            "KEYS is the number of keys without a count; NAME:COUNT takes fewer, as in fb:16M or sosd:PATH:1M.\n\
-             fb, wiki, osm and books mean a published file where $FPCACHE_DATASETS holds one, else a calibrated stand-in.\n\n\
+            "KEYS is the number of keys without a count; NAME:COUNT takes fewer, as in fb:16M\n\
+             or sosd:PATH:1M. fb, wiki, osm and books mean a published file where\n\
+             $FPCACHE_DATASETS holds one, else a calibrated stand-in.\n\n\
              Published files; paste the command to download and check one:\n",
         );
         for file in &self.published {
