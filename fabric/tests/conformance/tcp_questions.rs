@@ -10,8 +10,8 @@ use crate::suite::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpConnection, connect};
 use fpcache_fabric::{
-    Answered, Answers, Batch, Connection, Endpoint, Export, FabricError, HugePages, Landing, OneRegion,
-    RegionName, RemoteAddr, Serving, SharedMemory, ThreadMemory, local,
+    ANSWERS, Answered, Answers, Batch, Connection, Endpoint, Export, FabricError, HugePages, Landing,
+    OneRegion, RegionName, RemoteAddr, Serving, SharedMemory, ThreadMemory, local,
 };
 
 /// Answers with the question's bytes as words, one each; "many" with all the words there are.
@@ -193,6 +193,32 @@ fn damaged_questions_are_not_answered_and_those_that_cannot_be_end_the_connectio
     let (mut batch, landing) = ask(b"a", 1);
     node.connection.endpoint().run(&mut batch).unwrap();
     assert_eq!(batch.words(landing), [97]);
+}
+
+/// The question was sent with the READ's words for its length, and the memory node hung up: all
+/// endpoints of the connection were cut off.
+#[test]
+fn a_question_among_reads_is_refused_and_the_connection_lives_on() {
+    let node = Node::start(true);
+    let mut endpoint = node.connection.endpoint();
+    let read_first = |batch: &mut Batch| {
+        batch.read(RemoteAddr::region(64), 1 << 19);
+        batch.ask(b"abc", 1);
+    };
+    let asked_first = |batch: &mut Batch| {
+        batch.ask(b"abc", 1);
+        batch.read(RemoteAddr::region(64), 1 << 19);
+    };
+    for fill in [&read_first as &dyn Fn(&mut Batch), &asked_first] {
+        let mut batch = Batch::new();
+        fill(&mut batch);
+        let refused = endpoint.run(&mut batch);
+        assert!(matches!(refused, Err(FabricError::NoSuchArea { area: ANSWERS })), "{refused:?}");
+        let mut word = [0];
+        endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap();
+        assert_eq!(word, [77]);
+    }
+    assert_eq!(node.echo.as_ref().unwrap().asked.load(Ordering::Relaxed), 0);
 }
 
 /// READs count when they are posted; of a question that is not waited for any longer nothing was

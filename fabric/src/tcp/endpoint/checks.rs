@@ -5,7 +5,7 @@ use crate::tcp::areas::SCRATCH;
 use crate::tcp::channel::SendTime;
 use crate::tcp::client::session::Session;
 use crate::tcp::frame::{MAX_QUESTION_BYTES, MAX_STRIDE, QUESTION_SUM_BYTES};
-use crate::verbs::{AreaId, Batch, PostedVerb, REGION, RemoteAddr, Verb};
+use crate::verbs::{ANSWERS, AreaId, Batch, PostedVerb, REGION, RemoteAddr, Verb};
 
 /// Batches of no more requests and bytes are short: their time is that of a round trip.
 const SHORT_REQUESTS: usize = 4;
@@ -36,10 +36,13 @@ impl Session {
 
     /// The first request of a batch that cannot be executed, and why.
     pub(super) fn fault_of(&self, batch: &Batch) -> Option<(usize, FabricError)> {
-        if let Some(question) = batch.question
-            && let [only] = batch.requests.as_slice()
-        {
-            return self.check_question(question.len(), only).err().map(|error| (0, error));
+        if let Some(question) = batch.question {
+            let checked = match batch.requests.as_slice() {
+                [only] => self.check_question(question.len(), only),
+                // A frame has a question or requests, never both.
+                _ => Err(FabricError::NoSuchArea { area: ANSWERS }),
+            };
+            return checked.err().map(|error| (0, error));
         }
         let checked = batch.requests.iter().enumerate();
         checked.filter_map(|(at, posted)| Some((at, self.check(posted).err()?))).next()
