@@ -146,9 +146,10 @@ mod tests {
             gid,
             lid: 9,
             mtu: 5,
-            depth: 1,
             service_level: 3,
+            depth: 1,
             traffic_class: 106,
+            zero: 0,
         }
     }
 

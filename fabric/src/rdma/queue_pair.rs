@@ -128,9 +128,10 @@ impl QueuePair {
             gid,
             lid,
             mtu,
-            depth: self.device.initiator_depth,
             service_level: service_level.unwrap_or(0),
+            depth: self.device.initiator_depth,
             traffic_class: traffic_class.unwrap_or(0),
+            zero: 0,
         }
     }
 

@@ -245,26 +245,6 @@ fn rdma_a_queue_that_is_full_says_so_and_overruns_nothing() {
 }
 
 #[test]
-fn an_mtu_that_there_is_not_is_refused() {
-    use super::wire::CardRequest;
-    for mtu in [0, 6, 255] {
-        let end = QueuePairInfo {
-            number: 1,
-            sequence: 1,
-            gid: [0; 16],
-            lid: 0,
-            mtu,
-            depth: 1,
-            service_level: 0,
-            traffic_class: 0,
-        };
-        let what = CardRequest::decode(&CardRequest::QueuePair(end).encode()).unwrap_err();
-        let error = RdmaError::Introduction { what }.to_string();
-        assert!(error.contains("same version on both sides"), "{error}");
-    }
-}
-
-#[test]
 #[ignore = "needs an RDMA device"]
 fn rdma_too_low_a_limit_of_locked_memory_is_told_with_the_command() {
     let device = Arc::new(Device::open(&CardChoice::default()).unwrap());

@@ -21,8 +21,7 @@
 
 use std::time::Duration;
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// The version of these bytes.
 pub const VERSION: u32 = 3;
@@ -33,10 +32,11 @@ pub const NOT_SERVED: u16 = 3;
 /// Most bytes of a request, and of an answer.
 pub const MAX_REQUEST_BYTES: usize = size_of::<CardRequestBytes>();
 /// Most bytes of an answer.
-pub const MAX_ANSWER_BYTES: usize = size_of::<Head>() + MAX_EXTENTS * size_of::<ExtentBytes>();
+pub const MAX_ANSWER_BYTES: usize = size_of::<Head>() + MAX_EXTENTS * size_of::<RegisteredExtent>();
 
 /// One end of a queue pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct QueuePairInfo {
     /// Its number.
     pub number: u32,
@@ -48,16 +48,19 @@ pub struct QueuePairInfo {
     pub lid: u16,
     /// 1 to 5 for 256 to 4096 bytes.
     pub mtu: u8,
-    /// READs and atomics outstanding.
-    pub depth: u16,
     /// The service level of its packets, and of the other's if that one says 0: at most 15.
     pub service_level: u8,
+    /// READs and atomics outstanding.
+    pub depth: u16,
     /// As the service level.
     pub traffic_class: u8,
+    /// Reserved.
+    pub zero: u8,
 }
 
 /// Registered memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct RegisteredExtent {
     /// The area.
     pub area: u32,
@@ -91,92 +94,33 @@ pub struct CardReply {
     pub extents: Vec<RegisteredExtent>,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct CardRequestBytes {
-    version: U32,
-    what: U32,
-    end: EndBytes,
+    version: u32,
+    what: u32,
+    end: QueuePairInfo,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
-    version: U32,
-    extents: U32,
-    end: EndBytes,
-    lease: U64,
+    version: u32,
+    extents: u32,
+    end: QueuePairInfo,
+    lease: u64,
 }
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct EndBytes {
-    number: U32,
-    sequence: U32,
-    gid: [u8; 16],
-    lid: U16,
-    mtu: u8,
-    service_level: u8,
-    depth: U16,
-    traffic_class: u8,
-    zero: u8,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct ExtentBytes {
-    area: U32,
-    rkey: U32,
-    offset: U64,
-    len: U64,
-    address: U64,
-}
-
-const NO_END: EndBytes = EndBytes {
-    number: U32::ZERO,
-    sequence: U32::ZERO,
-    gid: [0; 16],
-    lid: U16::ZERO,
-    mtu: 0,
-    service_level: 0,
-    depth: U16::ZERO,
-    traffic_class: 0,
-    zero: 0,
-};
 
 impl QueuePairInfo {
-    fn bytes(&self) -> EndBytes {
-        EndBytes {
-            number: U32::new(self.number),
-            sequence: U32::new(self.sequence),
-            gid: self.gid,
-            lid: U16::new(self.lid),
-            mtu: self.mtu,
-            service_level: self.service_level,
-            depth: U16::new(self.depth),
-            traffic_class: self.traffic_class,
-            zero: 0,
-        }
-    }
-
-    fn of(bytes: &EndBytes) -> Option<Self> {
-        let end = Self {
-            number: bytes.number.get(),
-            sequence: bytes.sequence.get(),
-            gid: bytes.gid,
-            lid: bytes.lid.get(),
-            mtu: bytes.mtu,
-            depth: bytes.depth.get(),
-            service_level: bytes.service_level,
-            traffic_class: bytes.traffic_class,
-        };
-        let fits = end.number < 1 << 24
-            && end.sequence < 1 << 24
-            && (1..=5).contains(&end.mtu)
-            && end.depth > 0
-            && end.service_level < 16
-            && bytes.zero == 0;
-        fits.then_some(end)
+    /// Itself, if it can be.
+    fn checked(self) -> Option<Self> {
+        let fits = self.number < 1 << 24
+            && self.sequence < 1 << 24
+            && (1..=5).contains(&self.mtu)
+            && self.depth > 0
+            && self.service_level < 16
+            && self.zero == 0;
+        fits.then_some(self)
     }
 }
 
@@ -185,10 +129,10 @@ impl CardRequest {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (what, end) = match self {
-            Self::QueuePair(end) => (1, end.bytes()),
-            Self::Extents => (2, NO_END),
+            Self::QueuePair(end) => (1, *end),
+            Self::Extents => (2, QueuePairInfo::new_zeroed()),
         };
-        CardRequestBytes { version: U32::new(VERSION), what: U32::new(what), end }.as_bytes().to_vec()
+        CardRequestBytes { version: VERSION, what, end }.as_bytes().to_vec()
     }
 
     /// The request that these bytes are, or the version that they are of.
@@ -200,8 +144,8 @@ impl CardRequest {
         if ask.version != VERSION {
             return Err("a request of another version");
         }
-        match ask.what.get() {
-            1 => QueuePairInfo::of(&ask.end).map(Self::QueuePair).ok_or("a queue pair that cannot be"),
+        match ask.what {
+            1 => ask.end.checked().map(Self::QueuePair).ok_or("a queue pair that cannot be"),
             2 => Ok(Self::Extents),
             _ => Err("a request of no kind"),
         }
@@ -214,21 +158,11 @@ impl CardReply {
     pub fn encode(&self) -> Vec<u8> {
         let extents = &self.extents[..self.extents.len().min(MAX_EXTENTS)];
         // At most 2048.
-        let count = U32::new(extents.len() as u32);
-        let end = self.end.as_ref().map_or(NO_END, QueuePairInfo::bytes);
-        let lease = U64::new(u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX));
-        let mut bytes = Head { version: U32::new(VERSION), extents: count, end, lease }.as_bytes().to_vec();
-        for RegisteredExtent { area, rkey, offset, len, address } in extents {
-            let extent = ExtentBytes {
-                area: U32::new(*area),
-                rkey: U32::new(*rkey),
-                offset: U64::new(*offset),
-                len: U64::new(*len),
-                address: U64::new(*address),
-            };
-            bytes.extend_from_slice(extent.as_bytes());
-        }
-        bytes
+        let count = extents.len() as u32;
+        let end = self.end.unwrap_or_else(QueuePairInfo::new_zeroed);
+        let lease = u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX);
+        let head = Head { version: VERSION, extents: count, end, lease };
+        [head.as_bytes(), extents.as_bytes()].concat()
     }
 
     /// The answer that these bytes are.
@@ -240,21 +174,16 @@ impl CardReply {
         if head.version != VERSION {
             return Err("an answer of another version");
         }
-        let end = if head.end.number == 0 { None } else { QueuePairInfo::of(&head.end) };
-        let extents = <[ExtentBytes]>::ref_from_bytes(rest).map_err(|_| "an answer of another length")?;
-        if extents.len() > MAX_EXTENTS || extents.len() != head.extents.get() as usize {
+        let end = if head.end.number == 0 { None } else { head.end.checked() };
+        let (extents, rest) = rest.as_chunks::<{ size_of::<RegisteredExtent>() }>();
+        if !rest.is_empty() {
+            return Err("an answer of another length");
+        }
+        if extents.len() > MAX_EXTENTS || extents.len() != head.extents as usize {
             return Err("an answer of another number of extents");
         }
-        let extents: Vec<RegisteredExtent> = extents
-            .iter()
-            .map(|extent| RegisteredExtent {
-                area: extent.area.get(),
-                rkey: extent.rkey.get(),
-                offset: extent.offset.get(),
-                len: extent.len.get(),
-                address: extent.address.get(),
-            })
-            .collect();
+        let extents: Vec<RegisteredExtent> =
+            extents.iter().map(|extent| zerocopy::transmute!(*extent)).collect();
         let fit = |extent: &RegisteredExtent| {
             extent.offset.checked_add(extent.len).is_some()
                 && extent.address.checked_add(extent.len).is_some()
@@ -266,7 +195,7 @@ impl CardReply {
         if !extents.iter().all(fit) || !extents.windows(2).all(in_order) {
             return Err("an answer with extents that cannot be");
         }
-        Ok(Self { end, lease: Duration::from_nanos(head.lease.get()), extents })
+        Ok(Self { end, lease: Duration::from_nanos(head.lease), extents })
     }
 }
 
@@ -280,9 +209,10 @@ mod tests {
         gid: [7; 16],
         lid: 5,
         mtu: 3,
-        depth: 16,
         service_level: 3,
+        depth: 16,
         traffic_class: 106,
+        zero: 0,
     };
     const EXTENT: RegisteredExtent =
         RegisteredExtent { area: 2, rkey: 9, offset: 4096, len: 64, address: 1 << 40 };
@@ -313,10 +243,13 @@ mod tests {
         assert!(CardRequest::decode(&other).unwrap_err().contains("version"));
         assert!(CardRequest::decode(&other[1..]).is_err());
         let bad = [
+            QueuePairInfo { mtu: 0, ..END },
             QueuePairInfo { mtu: 6, ..END },
+            QueuePairInfo { mtu: 255, ..END },
             QueuePairInfo { depth: 0, ..END },
             QueuePairInfo { number: 1 << 24, ..END },
             QueuePairInfo { service_level: 16, ..END },
+            QueuePairInfo { zero: 1, ..END },
         ];
         assert!(bad.iter().all(|end| CardRequest::decode(&CardRequest::QueuePair(*end).encode()).is_err()));
         let bad = [

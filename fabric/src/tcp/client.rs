@@ -134,7 +134,7 @@ fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnec
         limits: welcome.limits,
         region_len: welcome.region_len,
         scratch_len: welcome.scratch_len,
-        watched: welcome.watched,
+        watched: welcome.watched(),
         answers: AtomicBool::new(true),
         round_trip: RoundTrip::default(),
         card,

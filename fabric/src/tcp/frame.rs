@@ -28,6 +28,8 @@
 //! the status is 2 the question was damaged, where it is 4 questions about this region are not
 //! answered, and nothing follows.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
+
 use crate::memory::AccessError;
 use crate::rdma::wire::MAX_REQUEST_BYTES;
 
@@ -58,19 +60,20 @@ pub const MAX_QUESTION_BYTES: usize = 16 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A batch of nothing but READs.
-    Reads,
+    Reads = 1,
     /// A batch that may change memory.
-    Changes,
+    Changes = 2,
     /// A request to the service.
-    Call,
+    Call = 3,
     /// A question of a client's network card to the memory node's.
-    Card,
+    Card = 4,
     /// A question about the region, which the thread that serves the socket has answered.
-    Question,
+    Question = 5,
 }
 
 /// How long frames may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct Limits {
     /// Bytes of a batch after its head.
     pub batch_bytes: u32,
@@ -137,19 +140,7 @@ impl RequestHead {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
-        let kind = match self.kind {
-            Kind::Reads => 1,
-            Kind::Changes => 2,
-            Kind::Call => 3,
-            Kind::Card => 4,
-            Kind::Question => 5,
-        };
-        let mut bytes = [0; HEAD_BYTES];
-        bytes[..4].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.entries.to_le_bytes());
-        bytes[8..10].copy_from_slice(&self.tag.to_le_bytes());
-        bytes[10] = kind;
-        bytes
+        transmute!([self.bytes, self.entries, u32::from(self.tag) | (self.kind as u32) << 16, 0])
     }
 
     /// The head that these bytes are, if they are one and keep to the limits.
@@ -168,7 +159,9 @@ impl RequestHead {
             5 => Kind::Question,
             _ => return Err(FrameError::Kind),
         };
-        let head = Self { bytes: u32_at(bytes, 0), entries: u32_at(bytes, 4), tag: u16_at(bytes, 8), kind };
+        let [len, entries, tag, _]: [u32; 4] = transmute!(*bytes);
+        // The low half.
+        let head = Self { bytes: len, entries, tag: tag as u16, kind };
         let (len, entries) = (u64::from(head.bytes), u64::from(head.entries));
         let fits = match kind {
             Kind::Reads => len == entries * READ_BYTES as u64 && head.bytes <= limits.batch_bytes,
@@ -190,7 +183,8 @@ impl RequestHead {
 }
 
 /// The first bytes of a reply.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct ReplyHead {
     /// Bytes after it, without padding.
     pub bytes: u32,
@@ -206,18 +200,13 @@ impl ReplyHead {
     /// Its words.
     #[must_use]
     pub fn encode(&self) -> [u64; 2] {
-        [u64::from(self.bytes) | u64::from(self.tag) << 32 | u64::from(self.status) << 48, self.word]
+        transmute!(*self)
     }
 
     /// The head that these bytes are.
     #[must_use]
     pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Self {
-        Self {
-            bytes: u32_at(bytes, 0),
-            tag: u16_at(bytes, 4),
-            status: u16_at(bytes, 6),
-            word: u64_at(bytes, 8),
-        }
+        transmute!(*bytes)
     }
 }
 
@@ -241,20 +230,18 @@ impl ReadEntry {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; READ_BYTES] {
-        let mut bytes = [0; READ_BYTES];
-        bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
-        bytes[12..].copy_from_slice(&(self.stride << 8 | u32::from(self.area)).to_le_bytes());
-        bytes
+        let last = self.stride << 8 | u32::from(self.area);
+        transmute!([self.offset, u64::from(self.len) | u64::from(last) << 32])
     }
 
     /// The READ that these bytes are: any are one.
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8; READ_BYTES]) -> Self {
-        let last = u32_at(bytes, 12);
-        // The low 8 bits.
-        Self { offset: u64_at(bytes, 0), len: u32_at(bytes, 8), area: last as u8, stride: last >> 8 }
+        let [offset, rest]: [u64; 2] = transmute!(*bytes);
+        let last = (rest >> 32) as u32;
+        // The low 32 bits, and the low 8.
+        Self { offset, len: rest as u32, area: last as u8, stride: last >> 8 }
     }
 
     /// Words that it lands in.
@@ -345,7 +332,8 @@ impl<'a> Changes<'a> {
             }
             2 => {
                 let (words, rest) = rest.split_first_chunk::<16>().ok_or(FrameError::Entries)?;
-                (Change::CompareSwap(entry, u64_at(words, 0), u64_at(words, 8)), rest)
+                let [expected, new]: [u64; 2] = transmute!(*words);
+                (Change::CompareSwap(entry, expected, new), rest)
             }
             _ => return Err(FrameError::Kind),
         };
@@ -364,18 +352,6 @@ pub const fn padding(bytes: usize) -> usize {
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
-}
-
-fn u16_at(bytes: &[u8; 16], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8; 16], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8; 16], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

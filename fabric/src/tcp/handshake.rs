@@ -35,8 +35,7 @@
 //! After a WELCOME that lets such a client in come 32 bytes more: HMAC-SHA256 by the same token of
 //! "fpcache server 1", HELLO with all that comes after it, CHALLENGE, PROOF, WELCOME.
 
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::frame::Limits;
 use crate::region::RegionName;
@@ -83,16 +82,15 @@ pub const WELCOME_HEAD_BYTES: usize = 16;
 pub const NO_WORD: u64 = u64::MAX;
 
 /// A client's first message.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Hello {
     magic: [u8; 8],
-    version: U32,
-    name_bytes: U32,
-    join: U64,
-    secret: [U64; 2],
-    credentials: U32,
-    credential_bytes: U32,
+    version: u32,
+    name_bytes: u32,
+    join: Membership,
+    credentials: u32,
+    credential_bytes: u32,
     zero: [u8; 16],
 }
 
@@ -100,7 +98,8 @@ pub struct Hello {
 pub const MAX_GREETING_BYTES: usize = size_of::<Hello>() + PROOF_BYTES + RegionName::MAX;
 
 /// A client, as another socket of it joins it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct Membership {
     /// Its number.
     pub client: u64,
@@ -163,16 +162,14 @@ impl Hello {
         nonce: Option<&[u8; PROOF_BYTES]>,
     ) -> Vec<u8> {
         let name = if join.is_some() { &[][..] } else { name.as_bytes() };
-        let Membership { client, secret } = join.unwrap_or(Membership { client: 0, secret: [0; 2] });
         let hello = Self {
             magic: MAGIC,
-            version: U32::new(version),
+            version,
             // At most 64.
-            name_bytes: U32::new(name.len() as u32),
-            join: U64::new(client),
-            secret: secret.map(U64::new),
-            credentials: U32::new(nonce.map_or(0, |_| TOKEN)),
-            credential_bytes: U32::new(nonce.map_or(0, |_| PROOF_BYTES as u32)),
+            name_bytes: name.len() as u32,
+            join: join.unwrap_or_else(Membership::new_zeroed),
+            credentials: nonce.map_or(0, |_| TOKEN),
+            credential_bytes: nonce.map_or(0, |_| PROOF_BYTES as u32),
             zero: [0; 16],
         };
         [hello.as_bytes(), nonce.map_or(&[][..], |nonce| nonce), name].concat()
@@ -192,18 +189,17 @@ impl Hello {
             }
         }
         let Ok((hello, rest)) = Self::read_from_prefix(bytes) else { return Greeting::Incomplete };
-        let (credentials, credential_bytes) =
-            match (hello.credentials.get(), hello.credential_bytes.get() as usize) {
-                (0, 0) => (Credentials::None, 0),
-                (TOKEN, PROOF_BYTES) => (Credentials::Token, PROOF_BYTES),
-                _ => return Greeting::Credentials,
-            };
-        let name_bytes = hello.name_bytes.get() as usize;
+        let (credentials, credential_bytes) = match (hello.credentials, hello.credential_bytes as usize) {
+            (0, 0) => (Credentials::None, 0),
+            (TOKEN, PROOF_BYTES) => (Credentials::Token, PROOF_BYTES),
+            _ => return Greeting::Credentials,
+        };
+        let name_bytes = hello.name_bytes as usize;
         if hello.zero != [0; 16] || name_bytes > RegionName::MAX {
             return Greeting::Foreign;
         }
-        let client = hello.join.get();
-        if client != 0 && name_bytes != 0 {
+        let is_join = hello.join.client != 0;
+        if is_join && name_bytes != 0 {
             return Greeting::Foreign;
         }
         let Some(name) = rest.get(credential_bytes..credential_bytes + name_bytes) else {
@@ -213,17 +209,20 @@ impl Hello {
             // A client waits for an answer before it says more.
             return Greeting::Foreign;
         }
-        let purpose = match client {
-            0 => RegionName::new(name).ok().map(Purpose::Region),
-            client => Some(Purpose::Join(Membership { client, secret: hello.secret.map(U64::get) })),
+        let purpose = match is_join {
+            false => RegionName::new(name).ok().map(Purpose::Region),
+            true => Some(Purpose::Join(hello.join)),
         };
         purpose.map_or(Greeting::Foreign, |purpose| Greeting::Whole(purpose, credentials))
     }
 }
 
 /// A memory node's answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct Welcome {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
     /// Its protocol version.
     pub version: u32,
     /// Whether the client is let in.
@@ -236,105 +235,45 @@ pub struct Welcome {
     pub creation: u64,
     /// For further sockets.
     pub membership: Membership,
-    /// The watched word's offset in the region.
-    pub watched: Option<u64>,
+    /// The watched word's offset in the region, or [`NO_WORD`].
+    pub watched: u64,
     /// How long frames may be.
     pub limits: Limits,
     /// Bytes of area 2.
     pub scratch_len: u64,
     /// The detail of a refusal.
     pub detail: u64,
-}
-
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct WelcomeBytes {
-    magic: [u8; 8],
-    version: U32,
-    status: U32,
-    region_len: U64,
-    incarnation: U64,
-    creation: U64,
-    client: U64,
-    secret: [U64; 2],
-    watched: U64,
-    batch_bytes: U32,
-    reply_bytes: U32,
-    call_request: U32,
-    call_reply: U32,
-    scratch_len: U64,
-    detail: U64,
-    zero: [u8; 24],
+    /// Reserved.
+    pub zero: [u8; 24],
 }
 
 /// Bytes of WELCOME.
-pub const WELCOME_BYTES: usize = size_of::<WelcomeBytes>();
+pub const WELCOME_BYTES: usize = size_of::<Welcome>();
 
 impl Welcome {
     /// A refusal, of no client.
     #[must_use]
     pub fn refusal(version: u32, status: u32, detail: u64) -> Self {
-        Self {
-            version,
-            status,
-            region_len: 0,
-            incarnation: 0,
-            creation: 0,
-            membership: Membership { client: 0, secret: [0; 2] },
-            watched: None,
-            limits: Limits { batch_bytes: 0, reply_bytes: 0, call_request: 0, call_reply: 0 },
-            scratch_len: 0,
-            detail,
-        }
+        Self { magic: MAGIC, version, status, watched: NO_WORD, detail, ..Self::new_zeroed() }
+    }
+
+    /// The watched word's offset, if there is one.
+    #[must_use]
+    pub fn watched(&self) -> Option<u64> {
+        Some(self.watched).filter(|offset| *offset != NO_WORD)
     }
 
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; WELCOME_BYTES] {
-        let Limits { batch_bytes, reply_bytes, call_request, call_reply } = self.limits;
-        let bytes = WelcomeBytes {
-            magic: MAGIC,
-            version: U32::new(self.version),
-            status: U32::new(self.status),
-            region_len: U64::new(self.region_len),
-            incarnation: U64::new(self.incarnation),
-            creation: U64::new(self.creation),
-            client: U64::new(self.membership.client),
-            secret: self.membership.secret.map(U64::new),
-            watched: U64::new(self.watched.unwrap_or(NO_WORD)),
-            batch_bytes: U32::new(batch_bytes),
-            reply_bytes: U32::new(reply_bytes),
-            call_request: U32::new(call_request),
-            call_reply: U32::new(call_reply),
-            scratch_len: U64::new(self.scratch_len),
-            detail: U64::new(self.detail),
-            zero: [0; 24],
-        };
-        zerocopy::transmute!(bytes)
+        zerocopy::transmute!(*self)
     }
 
     /// The answer in these bytes; `None` if they are not of this protocol.
     #[must_use]
     pub fn decode(bytes: &[u8; WELCOME_BYTES]) -> Option<Self> {
-        let bytes: WelcomeBytes = zerocopy::transmute!(*bytes);
-        let watched = Some(bytes.watched.get()).filter(|offset| *offset != NO_WORD);
-        (bytes.magic == MAGIC).then(|| Self {
-            version: bytes.version.get(),
-            status: bytes.status.get(),
-            region_len: bytes.region_len.get(),
-            incarnation: bytes.incarnation.get(),
-            creation: bytes.creation.get(),
-            membership: Membership { client: bytes.client.get(), secret: bytes.secret.map(U64::get) },
-            watched,
-            limits: Limits {
-                batch_bytes: bytes.batch_bytes.get(),
-                reply_bytes: bytes.reply_bytes.get(),
-                call_request: bytes.call_request.get(),
-                call_reply: bytes.call_reply.get(),
-            },
-            scratch_len: bytes.scratch_len.get(),
-            detail: bytes.detail.get(),
-        })
+        let welcome: Self = zerocopy::transmute!(*bytes);
+        (welcome.magic == MAGIC).then_some(welcome)
     }
 }
 
@@ -390,16 +329,18 @@ mod tests {
     fn a_welcome_has_the_documented_bytes() {
         let limits = Limits { batch_bytes: 0x11, reply_bytes: 0x12, call_request: 0x13, call_reply: 0x14 };
         let welcome = Welcome {
+            magic: MAGIC,
             version: 3,
             status: 4,
             region_len: 5,
             incarnation: 6,
             creation: 7,
             membership: Membership { client: 8, secret: [9, 10] },
-            watched: Some(40),
+            watched: 40,
             limits,
             scratch_len: 0x15,
             detail: 0x16,
+            zero: [0; 24],
         };
         let bytes = welcome.encode();
         let at = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());

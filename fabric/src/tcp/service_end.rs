@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use super::areas::Areas;
 use super::counters::HangUp;
 use super::frame::Limits;
-use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
+use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, NO_WORD, TOKEN_UNKNOWN, Welcome};
 use super::node::{
     Admission, Client, ClientCredentials, CloseReason, PeerKey, ServingState, ToService, ToThread,
 };
@@ -208,16 +208,14 @@ impl ServiceSide {
             Rights::Read => Limits { call_request: LIMITS.call_request.min(SHORT_BODY as u32), ..LIMITS },
         };
         let welcome = Welcome {
-            version: PROTOCOL_VERSION,
-            status: ADMITTED,
             region_len: export.region_bytes(),
             incarnation: export.incarnation(),
             creation: export.creation(),
             membership,
-            watched: export.watched(),
+            watched: export.watched().unwrap_or(NO_WORD),
             limits,
             scratch_len: scratch.as_ref().map_or(0, |memory| memory.len() as u64),
-            detail: 0,
+            ..Welcome::refusal(PROTOCOL_VERSION, ADMITTED, 0)
         };
         let areas = Areas {
             for_card: if self.shared.card.is_some() { export.map_for_card()? } else { export.map()? },
