@@ -47,7 +47,7 @@ fn of_environment(value: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<
     let value = |name| value(name).filter(|value| !value.is_empty());
     match (value(TOKEN), value(TOKEN_FILE)) {
         (Some(token), _) => {
-            let malformed = |_| TokenError::Malformed(format!("the value of {TOKEN}"));
+            let malformed = |_| TokenError::malformed(&format!("the value of {TOKEN}"));
             token.to_string_lossy().parse().map(Some).map_err(malformed)
         }
         (None, Some(file)) => Token::from_file(Path::new(&file)).map(Some),

@@ -264,7 +264,7 @@ pub enum FabricError {
     TcpAddress(Box<TcpAddressError>),
     /// There is no TLS where it was asked for.
     #[error(transparent)]
-    Tls(Box<TlsError>),
+    Tls(#[from] TlsError),
     /// A network card refused something.
     #[error("{0}")]
     Rdma(Arc<RdmaError>),
@@ -292,12 +292,6 @@ pub enum FabricError {
 impl From<RdmaError> for FabricError {
     fn from(error: RdmaError) -> Self {
         Self::Rdma(Arc::new(error))
-    }
-}
-
-impl From<TlsError> for FabricError {
-    fn from(error: TlsError) -> Self {
-        Self::Tls(Box::new(error))
     }
 }
 

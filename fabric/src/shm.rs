@@ -29,4 +29,6 @@ pub use client::{ConnectOptions, ShmConnection, connect};
 pub use handshake::PROTOCOL_VERSION;
 pub use listener::{ListenOptions, Listener, Scratch};
 pub use socket_file::ListenError;
-pub(crate) use socket_file::{PathLock, give_mode, os, prepare_mode, remove_stale, socket_mode};
+pub(crate) use socket_file::{
+    PathLock, give_mode, os, prepare_mode, refuse_others_name, remove_stale, socket_mode,
+};

@@ -50,11 +50,10 @@ impl List {
         let mut count = 0;
         // SAFETY: the argument points to an integer, which the library fills.
         let devices = unsafe { ffi::ibv_get_device_list(&mut count) };
-        let no_device = |why: String| RdmaError::NoDevice { why };
         let devices =
-            NonNull::new(devices).ok_or_else(|| no_device(io::Error::last_os_error().to_string()))?;
+            NonNull::new(devices).ok_or_else(|| RdmaError::no_device(&io::Error::last_os_error()))?;
         let list = Self { devices, count: usize::try_from(count).unwrap_or(0) };
-        if list.count == 0 { Err(no_device("the kernel lists none".to_owned())) } else { Ok(list) }
+        if list.count == 0 { Err(RdmaError::no_device(&"the kernel lists none")) } else { Ok(list) }
     }
 
     fn device(&self, at: usize) -> *mut ffi::ibv_device {
@@ -100,10 +99,12 @@ impl Device {
         let names: Vec<String> = (0..list.count).map(|at| list.name(at)).collect();
         let at = match &choice.device {
             None => 0,
-            Some(wanted) => names
-                .iter()
-                .position(|name| name == wanted)
-                .ok_or_else(|| RdmaError::NoSuchDevice { name: wanted.clone(), found: names.join(", ") })?,
+            Some(wanted) => names.iter().position(|name| name == wanted).ok_or_else(|| {
+                let found = names.join(", ");
+                RdmaError::Unusable(format!(
+                    "there is no RDMA device `{wanted}`, only {found}; `fpcache-cli devices` lists them"
+                ))
+            })?,
         };
         let name = names[at].clone();
         let refused = |doing| {

@@ -2,21 +2,6 @@
 
 use std::io;
 
-/// The remedy when memory could not be registered for this reason, in a process that may lock
-/// `may_lock` bytes.
-#[cfg(feature = "rdma")]
-pub(super) fn registration_remedy(source: &io::Error, may_lock: Option<u64>) -> String {
-    if source.raw_os_error() == Some(libc::EFAULT) {
-        return "The kernel does not give the card these pages: let this user open the region's file for writing, which kernels \
-                before 6.2 ask for, and see that its file system, or the reserved huge pages, are not full"
-            .to_owned();
-    }
-    let limit = may_lock.map_or_else(|| "any amount".to_owned(), |bytes| format!("{bytes} bytes"));
-    format!(
-        "A process may lock {limit}; raise it by `ulimit -l unlimited`, or LimitMEMLOCK=infinity in its systemd unit"
-    )
-}
-
 /// The result of a function of the verbs' library that returns an error number.
 #[cfg(feature = "rdma")]
 pub(super) fn succeeded(errno: i32) -> io::Result<()> {
@@ -33,23 +18,9 @@ pub enum RdmaError {
          libibverbs-dev, libclang1-14 and libclang-common-14-dev, or write tcp:// in place of rdma://"
     )]
     NotBuilt,
-    /// The kernel has no verbs, or no device.
-    #[error(
-        "this machine has no RDMA device ({why}); load its driver, or Soft-RoCE by `modprobe rdma_rxe` and `rdma link add rxe0 \
-         type rxe netdev NAME`, or write tcp:// in place of rdma://"
-    )]
-    NoDevice {
-        /// The library's message.
-        why: String,
-    },
-    /// No device of the name.
-    #[error("there is no RDMA device `{name}`, only {found}; `fpcache-cli devices` lists them")]
-    NoSuchDevice {
-        /// The name asked for.
-        name: String,
-        /// Those there are.
-        found: String,
-    },
+    /// The machine, the device or the way to the other card cannot be used: why, and the remedy.
+    #[error("{0}")]
+    Unusable(String),
     /// No such port, or it is down.
     #[error("port {port} of {device} {what}; `fpcache-cli devices` lists the ports and their states")]
     Port {
@@ -59,43 +30,6 @@ pub enum RdmaError {
         port: u8,
         /// What is wrong.
         what: &'static str,
-    },
-    /// No such entry in the port's table.
-    #[error("port {port} of {device} has no GID at index {gid}; `fpcache-cli devices` lists them")]
-    NoSuchGid {
-        /// The device.
-        device: String,
-        /// The port.
-        port: u8,
-        /// The index asked for.
-        gid: u8,
-    },
-    /// No such entry in the port's table.
-    #[error(
-        "port {port} of {device} has no partition key at index {pkey}, only {entries}; \
-         /sys/class/infiniband/{device}/ports/{port}/pkeys has them"
-    )]
-    NoSuchPkey {
-        /// The device.
-        device: String,
-        /// The port.
-        port: u8,
-        /// The index asked for.
-        pkey: u16,
-        /// How many there are.
-        entries: u16,
-    },
-    /// Memory could not be registered.
-    #[error("{bytes} bytes of memory cannot be registered with {device}: {source}. {remedy}")]
-    Registration {
-        /// The device.
-        device: String,
-        /// Bytes that were to be registered.
-        bytes: u64,
-        /// The remedy.
-        remedy: String,
-        /// The operating system's reason.
-        source: io::Error,
     },
     /// The library or the device refused something else.
     #[error(
@@ -137,18 +71,6 @@ pub enum RdmaError {
         /// The memory node's message.
         why: String,
     },
-    /// Short READs come back, and longer ones do not.
-    #[error(
-        "the memory node's card answers short READs, and none of {bytes} bytes: packets of {mtu} bytes, the MTU of both cards, are lost \
-         on the way. Have the network's switches and interfaces let through {mtu} bytes and 100 more for headers, or lower the MTU \
-         of one card's interface (ip link set NAME mtu), and with it the card's (ibv_devinfo: active_mtu)"
-    )]
-    PathMtu {
-        /// Bytes of the longest packets' payload.
-        mtu: u32,
-        /// Bytes that were READ.
-        bytes: usize,
-    },
     /// The other side said something that cannot be.
     #[error(
         "{what} was said over the socket that introduces the cards; install the same version on both sides"
@@ -160,6 +82,39 @@ pub enum RdmaError {
 }
 
 impl RdmaError {
+    /// The kernel has no verbs, or no device.
+    #[cfg(feature = "rdma")]
+    pub(super) fn no_device(why: &dyn std::fmt::Display) -> Self {
+        Self::Unusable(format!(
+            "this machine has no RDMA device ({why}); load its driver, or Soft-RoCE by `modprobe rdma_rxe` and `rdma link add \
+             rxe0 type rxe netdev NAME`, or write tcp:// in place of rdma://"
+        ))
+    }
+
+    /// Memory could not be registered for this reason, in a process that may lock `may_lock`
+    /// bytes.
+    #[cfg(feature = "rdma")]
+    pub(super) fn not_registered(
+        device: &str,
+        bytes: u64,
+        source: &io::Error,
+        may_lock: Option<u64>,
+    ) -> Self {
+        let remedy = if source.raw_os_error() == Some(libc::EFAULT) {
+            "The kernel does not give the card these pages: let this user open the region's file for writing, which kernels \
+             before 6.2 ask for, and see that its file system, or the reserved huge pages, are not full"
+                .to_owned()
+        } else {
+            let limit = may_lock.map_or_else(|| "any amount".to_owned(), |bytes| format!("{bytes} bytes"));
+            format!(
+                "A process may lock {limit}; raise it by `ulimit -l unlimited`, or LimitMEMLOCK=infinity in its systemd unit"
+            )
+        };
+        Self::Unusable(format!(
+            "{bytes} bytes of memory cannot be registered with {device}: {source}. {remedy}"
+        ))
+    }
+
     /// Whether it says that the other card does not answer.
     pub(crate) fn is_silence(&self) -> bool {
         // IBV_WC_RETRY_EXC_ERR.

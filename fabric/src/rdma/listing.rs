@@ -41,11 +41,11 @@ pub struct GidInfo {
 /// The devices of this machine.
 ///
 /// # Errors
-/// [`NoDevice`](RdmaError::NoDevice) if the kernel has no verbs or no device.
+/// [`Unusable`](RdmaError::Unusable) if the kernel has no verbs or no device.
 pub fn devices() -> Result<Vec<DeviceInfo>, RdmaError> {
-    let list = ibverbs::devices().map_err(|error| RdmaError::NoDevice { why: error.to_string() })?;
+    let list = ibverbs::devices().map_err(|error| RdmaError::no_device(&error))?;
     if list.is_empty() {
-        return Err(RdmaError::NoDevice { why: "the kernel lists none".to_owned() });
+        return Err(RdmaError::no_device(&"the kernel lists none"));
     }
     Ok(list.iter().map(|device| describe(&device)).collect())
 }

@@ -9,7 +9,6 @@ use rustix::process::{Resource, getrlimit};
 
 use super::RdmaError;
 use super::device::Device;
-use super::error::registration_remedy;
 use crate::memory::SharedMemory;
 
 /// Rights to registered memory.
@@ -66,11 +65,8 @@ impl MemoryRegion {
         len: u64,
         rights: RegionRights,
     ) -> Result<Self, RdmaError> {
-        let refused = |source: io::Error| RdmaError::Registration {
-            device: device.name.clone(),
-            bytes: len,
-            remedy: registration_remedy(&source, getrlimit(Resource::Memlock).current),
-            source,
+        let refused = |source: io::Error| {
+            RdmaError::not_registered(&device.name, len, &source, getrlimit(Resource::Memlock).current)
         };
         let end = offset.checked_add(len).filter(|end| *end <= memory.len() as u64);
         if end.is_none() {

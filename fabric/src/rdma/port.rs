@@ -39,8 +39,11 @@ impl Port {
         let number = choice.port.unwrap_or(1);
         let attributes = port_attributes(context, device, number)?;
         if let Some(pkey) = choice.pkey.filter(|pkey| *pkey >= attributes.pkey_tbl_len) {
-            let (device, entries) = (device.to_owned(), attributes.pkey_tbl_len);
-            return Err(RdmaError::NoSuchPkey { device, port: number, pkey, entries });
+            return Err(RdmaError::Unusable(format!(
+                "port {number} of {device} has no partition key at index {pkey}, only {}; \
+                 /sys/class/infiniband/{device}/ports/{number}/pkeys has them",
+                attributes.pkey_tbl_len
+            )));
         }
         let (gid_index, gid) = choose_gid(context, device, number, choice.gid)?;
         Ok(Self {
@@ -121,8 +124,12 @@ fn choose_gid(
     };
     let index =
         |(entry, gid): (&ffi::ibv_gid_entry, [u8; 16])| Some((u8::try_from(entry.gid_index).ok()?, gid));
-    let missing = || RdmaError::NoSuchGid { device: device.to_owned(), port, gid: wanted.unwrap_or(0) };
-    chosen.and_then(index).ok_or_else(missing)
+    chosen.and_then(index).ok_or_else(|| {
+        let gid = wanted.unwrap_or(0);
+        RdmaError::Unusable(format!(
+            "port {port} of {device} has no GID at index {gid}; `fpcache-cli devices` lists them"
+        ))
+    })
 }
 
 #[cfg(test)]

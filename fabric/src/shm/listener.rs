@@ -20,7 +20,8 @@ use super::handshake::{
     TOO_MANY_CLIENTS, USER_REFUSED, Welcome, admits, send_with_fds,
 };
 use super::socket_file::{
-    ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale, socket_mode,
+    ListenError, Passage, PathLock, listener, open_socket, prepare_directory, refuse_others_name,
+    remove_stale, socket_mode,
 };
 use crate::bell::Bell;
 use crate::credentials::{PeerProcess, peer_of};
@@ -113,10 +114,7 @@ impl Listener {
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
     pub fn bind(address: &ShmAddress, options: ListenOptions) -> Result<Self, ListenError> {
-        let user = rustix::process::geteuid().as_raw();
-        if let Some(owner) = address.owner().filter(|owner| *owner != user) {
-            return Err(ListenError::OthersName { address: address.to_string(), owner, user });
-        }
+        refuse_others_name(address, address.owner())?;
         let (path, locks) = take_place(address, !options.allowed_users.is_empty())?;
         let socket = open_socket(&path, socket_mode(!options.allowed_users.is_empty()))?;
         Ok(Self {

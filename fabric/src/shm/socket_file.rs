@@ -13,7 +13,6 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::AddressError;
 use crate::credentials::peer_of;
-use crate::memory::MemoryError;
 use crate::process::{Wait, lock_holder};
 
 /// Why a memory node cannot listen.
@@ -32,27 +31,9 @@ pub enum ListenError {
     /// There can be no TLS at the address.
     #[error(transparent)]
     Tls(#[from] crate::tcp::TlsError),
-    /// No client would need a token there.
-    #[error(
-        "{address} means {target}, which other machines reach, and there are no tokens by which a memory node could tell who may \
-         use it: make one with `fpcache-cli token new`, write it into a file of this user alone as a line `write TOKEN`, and name \
-         that with --token-file; or listen at tcp://127.0.0.1:PORT or tcp+unix:///absolute/path.sock"
-    )]
-    BeyondThisMachine {
-        /// The address asked for.
-        address: String,
-        /// The place that it means.
-        target: String,
-    },
-    /// There are to be no clients without tokens, and no tokens.
-    #[error(
-        "a token is required of all clients over TCP, and there are no tokens: make one with `fpcache-cli token new`, and name a \
-         file with a line `write TOKEN` with --token-file"
-    )]
-    NoTokens,
-    /// What serving sockets needs cannot be had.
-    #[error("serving sockets cannot begin: {0}")]
-    Threads(String),
+    /// It cannot be done as asked: why, and the remedy.
+    #[error("{0}")]
+    Unfit(String),
     /// Another memory node listens there.
     #[error(
         "{address} is served by {}; stop it or listen at another address",
@@ -64,63 +45,6 @@ pub enum ListenError {
         /// The other's process id, if known.
         pid: Option<u32>,
     },
-    /// This memory node listens there already, by an address before.
-    #[error("{address} means {target}, where this memory node listens already: name it once")]
-    Twice {
-        /// The address asked for.
-        address: String,
-        /// The place that it means.
-        target: String,
-    },
-    /// The socket's directory is not there.
-    #[error(
-        "there is no directory {directory} for socket {path}; make it, or listen at a path in one that there is"
-    )]
-    NoDirectory {
-        /// The directory.
-        directory: String,
-        /// The socket's path.
-        path: String,
-    },
-    /// This user may not listen at so low a port.
-    #[error(
-        "listening at {address} is not permitted: ports below 1024 are for root and for programs that have the capability \
-         CAP_NET_BIND_SERVICE; listen at a higher one"
-    )]
-    LowPort {
-        /// The address.
-        address: String,
-    },
-    /// The path holds something that is not a socket.
-    #[error("{path} exists and is not a socket; remove it or listen at another address")]
-    NotASocket {
-        /// The path.
-        path: String,
-    },
-    /// The directory of named sockets is not safe.
-    #[error(
-        "directory {path} {what}; remove it, set XDG_RUNTIME_DIR to a directory of your own, or listen at \
-         shm:///absolute/path.sock"
-    )]
-    UnsafeDirectory {
-        /// The directory.
-        path: String,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// The address is a name of another user's.
-    #[error("{address} names a memory node of user {owner}, and this is user {user}; leave `@{owner}` away")]
-    OthersName {
-        /// The address asked for.
-        address: String,
-        /// The user it names.
-        owner: u32,
-        /// This one.
-        user: u32,
-    },
-    /// The memory cannot be handed out.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
     /// The operating system refused something else.
     #[error("{doing} {path} failed: {source}")]
     Io {
@@ -139,8 +63,21 @@ pub(crate) fn os(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> List
 }
 
 fn no_directory(socket_path: &Path) -> ListenError {
-    let directory = socket_path.parent().unwrap_or(Path::new("/")).display().to_string();
-    ListenError::NoDirectory { directory, path: socket_path.display().to_string() }
+    let (directory, path) = (socket_path.parent().unwrap_or(Path::new("/")).display(), socket_path.display());
+    ListenError::Unfit(format!(
+        "there is no directory {directory} for socket {path}; make it, or listen at a path in one that there is"
+    ))
+}
+
+/// Refuses an address that is a name of another user's, `owner`.
+pub(crate) fn refuse_others_name(address: &dyn fmt::Display, owner: Option<u32>) -> Result<(), ListenError> {
+    let user = rustix::process::geteuid().as_raw();
+    match owner.filter(|owner| *owner != user) {
+        None => Ok(()),
+        Some(owner) => Err(ListenError::Unfit(format!(
+            "{address} names a memory node of user {owner}, and this is user {user}; leave `@{owner}` away"
+        ))),
+    }
 }
 
 /// Who may pass through a directory of named sockets.
@@ -183,7 +120,11 @@ pub(super) fn prepare_directory(directory: &Path, passage: Passage) -> Result<()
         }
         _ => return Ok(()),
     };
-    Err(ListenError::UnsafeDirectory { path: path(), what })
+    Err(ListenError::Unfit(format!(
+        "directory {} {what}; remove it, set XDG_RUNTIME_DIR to a directory of your own, or listen at \
+         shm:///absolute/path.sock",
+        path()
+    )))
 }
 
 /// The mode of a socket file. Who may connect is decided by the peer's credentials; this only
@@ -241,7 +182,10 @@ pub(crate) fn remove_stale(path: &Path, address: &dyn fmt::Display) -> Result<()
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(ListenError::NotASocket { path: path.display().to_string() });
+            let path = path.display();
+            return Err(ListenError::Unfit(format!(
+                "{path} exists and is not a socket; remove it or listen at another address"
+            )));
         }
         _ => {}
     }

@@ -213,7 +213,13 @@ impl Session {
                 Err(FabricError::Rdma(error))
             }
             Err(CardFailure::Broken(_) | CardFailure::Silent) => {
-                Err(RdmaError::PathMtu { mtu, bytes }.into())
+                Err(RdmaError::Unusable(format!(
+                    "the memory node's card answers short READs, and none of {bytes} bytes: packets of {mtu} bytes, the MTU of \
+                     both cards, are lost on the way. Have the network's switches and interfaces let through {mtu} bytes and \
+                     100 more for headers, or lower the MTU of one card's interface (ip link set NAME mtu), and with it the \
+                     card's (ibv_devinfo: active_mtu)"
+                ))
+                .into())
             }
         }
     }

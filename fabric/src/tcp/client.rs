@@ -102,8 +102,7 @@ fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnec
         card.card()?;
     }
     let targets = address.targets_within(options.deadline)?;
-    let tls = address.trust().map(|trust| ClientSide::of(trust, &address.to_string())).transpose();
-    let tls = tls.map_err(|error| error.at(address.to_string()))?;
+    let tls = address.trust().map(|trust| ClientSide::of(trust, &address.to_string())).transpose()?;
     let (socket, target) = reach(address, &targets, options.deadline)?;
     let mut stream = begin(socket, address, tls.as_ref())?;
     let token = options.token.filter(|_| matches!(target, Target::Internet(_)));

@@ -27,7 +27,9 @@ use crate::rdma::NodeCard;
 use crate::server::{self, NoRings};
 use crate::service::Service;
 use crate::serving::{Serving, StopHandle};
-use crate::shm::{ListenError, PathLock, give_mode, os, prepare_mode, remove_stale, socket_mode};
+use crate::shm::{
+    ListenError, PathLock, give_mode, os, prepare_mode, refuse_others_name, remove_stale, socket_mode,
+};
 
 /// Connections that the kernel holds for a listening socket.
 const BACKLOG: i32 = 256;
@@ -82,35 +84,23 @@ impl Listener {
     pub fn bind(addresses: &[TcpAddress], options: ListenOptions) -> Result<Self, ListenError> {
         let (mut listening, mut bound, mut files) = (Vec::new(), Vec::new(), Vec::new());
         if options.require_token && options.tokens.is_empty() {
-            return Err(ListenError::NoTokens);
+            return Err(ListenError::Unfit(
+                "a token is required of all clients over TCP, and there are no tokens: make one with `fpcache-cli token new`, \
+                 and name a file with a line `write TOKEN` with --token-file"
+                    .to_owned(),
+            ));
         }
         let chosen = addresses.iter().find_map(TcpAddress::card);
         let card =
             chosen.map(NodeCard::open).transpose().map_err(|error| ListenError::Card(Box::new(error)))?;
         let tls = options.tls.as_ref().map(ServerSide::of).transpose()?;
-        let user = rustix::process::geteuid().as_raw();
         for address in addresses {
-            if let Some(owner) = address.owner().filter(|owner| *owner != user) {
-                return Err(ListenError::OthersName { address: address.to_string(), owner, user });
-            }
-            let is_tls = address.trust().is_some();
-            if address.trust().is_some_and(|trust| *trust != TlsTrust::default()) {
-                return Err(TlsError::OfClients { address: address.to_string() }.into());
-            }
-            if is_tls && tls.is_none() {
-                let address = address.to_string();
-                // A certificate named to a program without TLS was made in vain.
-                let error = match cfg!(feature = "tls") {
-                    true => TlsError::NoIdentity { address },
-                    false => TlsError::NotBuilt { address },
-                };
-                return Err(error.into());
-            }
+            refuse_others_name(address, address.owner())?;
+            check_tls(address, tls.is_some())?;
             let targets = address.targets()?;
             let is_beyond = |target: &&Target| !socket::is_local(target);
             if let Some(target) = targets.iter().find(is_beyond).filter(|_| options.tokens.is_empty()) {
-                let (address, target) = (address.to_string(), target.to_string());
-                return Err(ListenError::BeyondThisMachine { address, target });
+                return Err(beyond_this_machine(address, target));
             }
             if let Some(path) = address.path() {
                 targets.iter().try_for_each(|target| refuse_twice(address, target, &listening))?;
@@ -130,11 +120,12 @@ impl Listener {
                 Target::Internet(_) => options.require_token || !socket::is_local(&at),
                 Target::Unix(_) => false,
             };
+            let is_tls = address.trust().is_some();
             listening.push(Listening { socket: socket.0, target: at, is_tls, needs_token });
             bound.push(name);
         }
-        let shared =
-            ServingState::new(options, card, tls).map_err(|error| ListenError::Threads(error.to_string()))?;
+        let shared = ServingState::new(options, card, tls)
+            .map_err(|error| ListenError::Unfit(format!("serving sockets cannot begin: {error}")))?;
         Ok(Self { addresses: bound, listening: listening.into(), _files: files, shared: Arc::new(shared) })
     }
 
@@ -211,6 +202,31 @@ impl Listener {
     }
 }
 
+/// Refuses an address beneath which there can be no TLS as it asks for.
+fn check_tls(address: &TcpAddress, has_certificate: bool) -> Result<(), TlsError> {
+    match address.trust() {
+        Some(trust) if *trust != TlsTrust::default() => Err(TlsError(format!(
+            "what {address} says of certificates is for clients; at a listener name them by --tls-cert, --tls-key and \
+             --tls-client-ca"
+        ))),
+        // A certificate named to a program without TLS was made in vain.
+        Some(_) if !cfg!(feature = "tls") => Err(TlsError::not_built(&address.to_string())),
+        Some(_) if !has_certificate => Err(TlsError(format!(
+            "{address} asks for TLS, and there is no certificate to show; name one with its key (--tls-cert, --tls-key)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// No client would need a token there.
+fn beyond_this_machine(address: &TcpAddress, target: &Target) -> ListenError {
+    ListenError::Unfit(format!(
+        "{address} means {target}, which other machines reach, and there are no tokens by which a memory node could tell who \
+         may use it: make one with `fpcache-cli token new`, write it into a file of this user alone as a line `write TOKEN`, \
+         and name that with --token-file; or listen at tcp://127.0.0.1:PORT or tcp+unix:///absolute/path.sock"
+    ))
+}
+
 /// Listens at the first of an address's targets that this machine has and this process may listen
 /// at. One that another process has is waited for, as a path's lock has been: clients would find
 /// that process at it, and not this one at another.
@@ -259,16 +275,19 @@ fn try_to_listen(
 /// Refuses a target at which one of this memory node's own sockets listens.
 fn refuse_twice(address: &TcpAddress, target: &Target, own: &[Listening]) -> Result<(), ListenError> {
     match own.iter().any(|one| one.target.overlaps(target)) {
-        true => Err(ListenError::Twice { address: address.to_string(), target: target.to_string() }),
+        true => Err(ListenError::Unfit(format!(
+            "{address} means {target}, where this memory node listens already: name it once"
+        ))),
         false => Ok(()),
     }
 }
 
 fn refused(target: &Target, errno: Errno) -> ListenError {
     match target {
-        Target::Internet(at) if errno == Errno::ACCESS && at.port() < 1024 => {
-            ListenError::LowPort { address: at.to_string() }
-        }
+        Target::Internet(at) if errno == Errno::ACCESS && at.port() < 1024 => ListenError::Unfit(format!(
+            "listening at {at} is not permitted: ports below 1024 are for root and for programs that have the capability \
+                 CAP_NET_BIND_SERVICE; listen at a higher one"
+        )),
         _ => os("listening at", Path::new(&target.to_string()))(errno),
     }
 }

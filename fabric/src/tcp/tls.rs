@@ -98,101 +98,22 @@ impl fmt::Display for TlsTrust {
     }
 }
 
-/// Why there is no TLS.
+/// Why there is no TLS, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// This program has none.
-    #[error(
-        "{address} asks for TLS, which this program was built without; build it with `--features tls`, or use tcp://"
-    )]
-    NotBuilt {
-        /// The address.
-        address: String,
-    },
-    /// A memory node has nothing to show.
-    #[error(
-        "{address} asks for TLS, and there is no certificate to show; name one with its key (--tls-cert, --tls-key)"
-    )]
-    NoIdentity {
-        /// The address.
-        address: String,
-    },
-    /// An address says what only clients' do.
-    #[error(
-        "what {address} says of certificates is for clients; at a listener name them by --tls-cert, --tls-key and --tls-client-ca"
-    )]
-    OfClients {
-        /// The address.
-        address: String,
-    },
-    /// A file cannot be used.
-    #[error("{what} cannot be taken from {}: {why}; it must be in PEM", path.display())]
-    File {
-        /// The expected content.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// Others could read or change the file of a private key.
-    #[error(
-        "others may read or change {}, which holds a private key, or it belongs to another user: `chmod 600` it as the user who \
-         runs this program",
-        path.display()
-    )]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A certificate and a key that do not belong together, or that cannot be used.
-    #[error("the certificate in {} cannot be used: {why}; name the key that belongs to it", path.display())]
-    Identity {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// What an address names, or what is named beside it, cannot be used.
-    #[error("{address}: {source}")]
-    At {
-        /// The address.
-        address: String,
-        /// What is wrong.
-        source: Box<TlsError>,
-    },
-    /// The system has no authorities.
-    #[error(
-        "the system names no authorities whose certificates are to be believed: {why}; name one: {address}?ca=FILE, or FPCACHE_TLS_CA"
-    )]
-    NoAuthority {
-        /// The address.
-        address: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// The handshake failed.
-    #[error("no TLS with {peer}: {why}; {remedy}")]
-    Handshake {
-        /// The other end.
-        peer: String,
-        /// What went wrong.
-        why: String,
-        /// The remedy for the caller.
-        remedy: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct TlsError(pub(super) String);
 
 impl TlsError {
-    /// The same of an address, for errors that say nothing of it.
-    pub(super) fn at(self, address: String) -> Self {
-        match self {
-            Self::File { .. } | Self::Exposed { .. } | Self::Identity { .. } => {
-                Self::At { address, source: Box::new(self) }
-            }
-            of_address => of_address,
-        }
+    /// This program has none.
+    pub(super) fn not_built(address: &str) -> Self {
+        Self(format!(
+            "{address} asks for TLS, which this program was built without; build it with `--features tls`, or use tcp://"
+        ))
+    }
+
+    /// The handshake failed.
+    pub(super) fn handshake(peer: &dyn fmt::Display, why: &str, remedy: &str) -> Self {
+        Self(format!("no TLS with {peer}: {why}; {remedy}"))
     }
 }
 

@@ -4,9 +4,8 @@
 //! guesses at leisure, which is hopeless against random bytes, and against nothing else.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -37,64 +36,43 @@ pub enum Rights {
     Write,
 }
 
-/// Why a text or a file holds no token. It never shows what was found.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenError {
+/// Why a text or a file holds no token, and the remedy. It never shows what was found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TokenError(String);
+
+impl TokenError {
     /// Not 64 hexadecimal digits, or digits that are clearly not random.
-    #[error(
-        "{0} is no token: one has 64 hexadecimal digits that are random; make one with `fpcache-cli token new`"
-    )]
-    Malformed(String),
+    #[must_use]
+    pub fn malformed(what: &str) -> Self {
+        Self(format!(
+            "{what} is no token: one has 64 hexadecimal digits that are random; make one with `fpcache-cli token new`"
+        ))
+    }
+
     /// A client was given a memory node's file.
-    #[error(
-        "{path} has {count} tokens, as a memory node's file does, and a client proves one: give it a file with that token \
-         alone, for example of `sed -n 's/^write //p' FILE | head -n 1`", path = .path.display()
-    )]
-    Several {
-        /// The file.
-        path: PathBuf,
-        /// How many tokens it has.
-        count: usize,
-    },
+    fn several(path: &Path, count: usize) -> Self {
+        Self(format!(
+            "{} has {count} tokens, as a memory node's file does, and a client proves one: give it a file with that token \
+             alone, for example of `sed -n 's/^write //p' FILE | head -n 1`",
+            path.display()
+        ))
+    }
+
     /// A line of a file of tokens says something else.
-    #[error(
-        "line {line} of {place} is no `write TOKEN` or `read TOKEN`, where a token has 64 hexadecimal digits; make one with \
-         `fpcache-cli token new`"
-    )]
-    Line {
-        /// Where the tokens are.
-        place: String,
-        /// Which line, from 1.
-        line: usize,
-    },
+    fn line(place: &str, line: usize) -> Self {
+        Self(format!(
+            "line {line} of {place} is no `write TOKEN` or `read TOKEN`, where a token has 64 hexadecimal digits; make one \
+             with `fpcache-cli token new`"
+        ))
+    }
+
     /// A file of tokens has none, too many, or one twice.
-    #[error(
-        "{place} has {what}: write a line `write TOKEN` or `read TOKEN` for each of 1 to {MAX_TOKENS} tokens"
-    )]
-    Count {
-        /// Where the tokens are.
-        place: String,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// Others could read or change the file.
-    #[error(
-        "others may read or change {path}, which holds tokens, or it belongs to another user: `chmod 600` it as the user who \
-         runs this program"
-    )]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file cannot be read.
-    #[error("the tokens in {path} cannot be read: {source}; correct the path or its permissions")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: Arc<std::io::Error>,
-    },
+    fn count(place: &str, what: &str) -> Self {
+        Self(format!(
+            "{place} has {what}: write a line `write TOKEN` or `read TOKEN` for each of 1 to {MAX_TOKENS} tokens"
+        ))
+    }
 }
 
 impl Token {
@@ -114,7 +92,7 @@ impl Token {
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
         let text = read_private(path)?;
         let mut lines = lines(&text).map(|(_, line)| line);
-        let malformed = || TokenError::Malformed(format!("the content of {}", path.display()));
+        let malformed = || TokenError::malformed(&format!("the content of {}", path.display()));
         match (lines.next(), lines.next()) {
             (Some(line), None) => {
                 let word = line.split_whitespace().next_back().unwrap_or_default();
@@ -126,7 +104,7 @@ impl Token {
                 word.parse().ok().filter(|_| is_one).ok_or_else(malformed)
             }
             _ => Err(match TokenSet::parse(&text, "") {
-                Ok(set) => TokenError::Several { path: path.to_owned(), count: set.len() },
+                Ok(set) => TokenError::several(path, set.len()),
                 Err(_) => malformed(),
             }),
         }
@@ -198,11 +176,11 @@ impl FromStr for Token {
         let digits: Option<Vec<u8>> =
             text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
         let digits: Option<[u8; 2 * BYTES]> = digits.and_then(|digits| digits.try_into().ok());
-        let digits = digits.ok_or_else(|| TokenError::Malformed("what was given".to_owned()))?;
+        let digits = digits.ok_or_else(|| TokenError::malformed("what was given"))?;
         let bytes: [u8; BYTES] = std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1]);
         let is_new = |at: &usize| !bytes[..*at].contains(&bytes[*at]);
         if (0..BYTES).filter(is_new).count() < LEAST_DIFFERENT {
-            return Err(TokenError::Malformed("a token that can be guessed".to_owned()));
+            return Err(TokenError::malformed("a token that can be guessed"));
         }
         Ok(Self(bytes))
     }
@@ -229,10 +207,10 @@ impl TokenSet {
     /// # Errors
     /// It has something else.
     pub fn parse(text: &str, place: &str) -> Result<Self, TokenError> {
-        let count = |what| TokenError::Count { place: place.to_owned(), what };
+        let count = |what| TokenError::count(place, what);
         let mut set = Self::default();
         for (line, words) in lines(text) {
-            let wrong = || TokenError::Line { place: place.to_owned(), line };
+            let wrong = || TokenError::line(place, line);
             let (role, token) = words.split_once(char::is_whitespace).ok_or_else(wrong)?;
             let rights = match role {
                 "write" => Rights::Write,
@@ -293,9 +271,15 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 fn read_private(path: &Path) -> Result<String, TokenError> {
+    let path_shown = path.display();
     private_file::read(path).map_err(|error| match error {
-        Unreadable::Exposed => TokenError::Exposed { path: path.to_owned() },
-        Unreadable::Failed(source) => TokenError::File { path: path.to_owned(), source: Arc::new(source) },
+        Unreadable::Exposed => TokenError(format!(
+            "others may read or change {path_shown}, which holds tokens, or it belongs to another user: `chmod 600` it as the \
+             user who runs this program"
+        )),
+        Unreadable::Failed(source) => TokenError(format!(
+            "the tokens in {path_shown} cannot be read: {source}; correct the path or its permissions"
+        )),
     })
 }
 

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use crate::suite::{self, Fixture, TestService};
 use fpcache_fabric::ring::BODIES;
-use fpcache_fabric::shm::{
-    ConnectOptions, ListenError, ListenOptions, Listener, ShmAddress, ShmConnection, connect,
-};
+use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{
     AreaId, Deadline, Export, FabricError, HugePages, OneRegion, RINGS, RegionName, Serving, SharedMemory,
 };
@@ -75,6 +73,5 @@ fn a_directory_that_is_not_there_is_named() {
     let missing = directory.path().join("missing");
     let address = ShmAddress::at_path(missing.join("node.sock")).unwrap();
     let error = Listener::bind(&address, ListenOptions::default()).unwrap_err();
-    assert!(matches!(error, ListenError::NoDirectory { .. }), "{error}");
     assert!(error.to_string().contains(&format!("no directory {} for", missing.display())), "{error}");
 }

@@ -44,7 +44,7 @@ mod with_tls {
     use crate::suite::TestService;
     use fpcache_fabric::shm::ListenError;
     use fpcache_fabric::tcp::{
-        AccessKeeper, ConnectOptions, ListenOptions, Listener, Rights, TcpAddress, TcpConnection, TlsError,
+        AccessKeeper, ConnectOptions, ListenOptions, Listener, Rights, TcpAddress, TcpConnection,
         TlsIdentity, TlsServing, TlsTrust, Token, TokenSet, connect,
     };
     use fpcache_fabric::{
@@ -82,7 +82,7 @@ mod with_tls {
         };
         for mode in [0o644, 0o620, 0o604] {
             let error = bind(key("node", mode)).map(drop).unwrap_err();
-            assert!(matches!(error, ListenError::Tls(TlsError::Exposed { .. })), "{error}");
+            assert!(matches!(error, ListenError::Tls(_)), "{error}");
             assert!(error.to_string().contains("chmod 600"), "{error}");
         }
         bind(key("node", 0o640)).unwrap();
@@ -254,7 +254,7 @@ mod with_tls {
         let broken = TlsIdentity { key: key("client", 0o600), ..identity("node") };
         let broken = TlsServing { identity: broken, client_authority: None };
         let error = node.keeper.replace_certificate(&broken).unwrap_err();
-        assert!(matches!(error, TlsError::Identity { .. }), "{error}");
+        assert!(error.to_string().contains("name the key that belongs to it"), "{error}");
         fails(node.connect(trust()), &["not valid for"]);
         node.keeper.replace_certificate(&serving()).unwrap();
         reads(&node.connect(trust()).unwrap());
@@ -280,7 +280,7 @@ mod with_tls {
     fn listening_needs_a_certificate() {
         let address: TcpAddress = "tcps://127.0.0.1:0".parse().unwrap();
         let error = Listener::bind(std::slice::from_ref(&address), ListenOptions::default()).unwrap_err();
-        assert!(matches!(error, ListenError::Tls(TlsError::NoIdentity { .. })), "{error}");
+        assert!(error.to_string().contains("there is no certificate to show"), "{error}");
         let of_clients: TcpAddress = "tcps://127.0.0.1:0?ca=/a.pem".parse().unwrap();
         let options = ListenOptions { tls: Some(serving()), ..ListenOptions::default() };
         let error = Listener::bind(&[of_clients], options).unwrap_err().to_string();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::suite::TestService;
-use fpcache_fabric::shm::{ListenError, PROTOCOL_VERSION};
+use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{
     AccessKeeper, ConnectOptions, HangUp, ListenOptions, Listener, Rights, SocketCounters, TcpAddress,
     TcpConnection, Token, TokenSet, connect,
@@ -221,19 +221,19 @@ fn whoever_listens_at_a_path_is_another_user_than_the_one_that_is_named() {
     assert!(matches!(error, FabricError::UserRefused { user, .. } if user == own), "{error}");
     assert!(error.to_string().contains("tcp+unix://UID@/PATH"), "{error}");
     let error = Listener::bind(&[named(own + 1)], ListenOptions::default()).unwrap_err();
-    assert!(matches!(error, ListenError::OthersName { .. }), "{error}");
+    assert!(error.to_string().contains("names a memory node of user"), "{error}");
 }
 
 #[test]
 fn addresses_that_others_reach_need_tokens() {
     let anywhere: TcpAddress = "tcp://0.0.0.0:0".parse().unwrap();
     let error = Listener::bind(std::slice::from_ref(&anywhere), ListenOptions::default()).unwrap_err();
-    assert!(matches!(error, ListenError::BeyondThisMachine { .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("--token-file") && text.contains("token new"), "{text}");
+    assert!(text.contains("other machines reach") && text.contains("--token-file"), "{text}");
+    assert!(text.contains("token new"), "{text}");
     let options = ListenOptions { require_token: true, ..ListenOptions::default() };
     let error = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap_err();
-    assert!(matches!(error, ListenError::NoTokens), "{error}");
+    assert!(error.to_string().contains("a token is required of all clients"), "{error}");
 }
 
 #[test]

@@ -109,10 +109,9 @@ impl Greeting<'_> {
     /// Why nothing comes any more. One that is being killed has accepted and says nothing: it is
     /// worth coming again.
     fn lost(&self, stream: &Stream) -> FabricError {
-        let peer = self.address.to_string();
         match stream.fault() {
-            Some(fault) => TlsError::Handshake { peer, why: fault.why.clone(), remedy: fault.remedy }.into(),
-            None => FabricError::Disconnected { peer: peer.into() },
+            Some(fault) => TlsError::handshake(self.address, &fault.why, fault.remedy).into(),
+            None => FabricError::Disconnected { peer: self.address.to_string().into() },
         }
     }
 

@@ -13,7 +13,7 @@ pub(in crate::tcp) struct ClientSide(Infallible);
 
 impl ClientSide {
     pub(in crate::tcp) fn of(_: &TlsTrust, address: &str) -> Result<Self, TlsError> {
-        Err(TlsError::NotBuilt { address: address.to_owned() })
+        Err(TlsError::not_built(address))
     }
 
     pub(in crate::tcp) fn session(&self, _: &str, _: &TcpAddress) -> Result<TlsSession, TlsError> {
@@ -27,7 +27,7 @@ pub(in crate::tcp) struct ServerSide(Infallible);
 
 impl ServerSide {
     pub(in crate::tcp) fn of(_: &TlsServing) -> Result<Self, TlsError> {
-        Err(TlsError::NotBuilt { address: "a listener".to_owned() })
+        Err(TlsError::not_built("a listener"))
     }
 
     pub(in crate::tcp) fn session(&self) -> Option<TlsSession> {

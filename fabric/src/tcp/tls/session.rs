@@ -1,5 +1,6 @@
 //! Sessions by rustls, over sockets that never block.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -35,38 +36,61 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// The certificates of a file.
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |why: String| TlsError::File { what, path: path.to_owned(), why };
-    let file = private_file::open_regular(path).map_err(|error| wrong(error.to_string()))?;
+    let file = private_file::open_regular(path).map_err(|error| not_taken(what, path, &error))?;
     let found = CertificateDer::pem_reader_iter(file).collect::<Result<Vec<_>, _>>();
     match found {
-        Ok(found) if found.is_empty() => Err(wrong("there is none in it".to_owned())),
-        found => found.map_err(|error| wrong(error.to_string())),
+        Ok(found) if found.is_empty() => Err(not_taken(what, path, &"there is none in it")),
+        found => found.map_err(|error| not_taken(what, path, &error)),
     }
 }
 
 /// The private key of a file that no other user can read.
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let wrong = |why: String| TlsError::File { what: "a private key", path: path.to_owned(), why };
+    let what = "a private key";
     let text = private_file::read(path).map_err(|error| match error {
-        Unreadable::Exposed => TlsError::Exposed { path: path.to_owned() },
-        Unreadable::Failed(error) => wrong(error.to_string()),
+        Unreadable::Exposed => TlsError(format!(
+            "others may read or change {}, which holds a private key, or it belongs to another user: `chmod 600` it as the \
+             user who runs this program",
+            path.display()
+        )),
+        Unreadable::Failed(error) => not_taken(what, path, &error),
     })?;
-    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| wrong(error.to_string()))
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| not_taken(what, path, &error))
 }
+
+/// A certificate with its key.
+fn shown(identity: &TlsIdentity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    Ok((certificates("a certificate", &identity.certificate)?, key(&identity.key)?))
+}
+
+const AUTHORITIES: &str = "the certificates of authorities";
 
 /// The authorities of a file.
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
-    let what = "the certificates of authorities";
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(what, path)? {
-        let wrong = |error: Error| TlsError::File { what, path: path.to_owned(), why: error.to_string() };
-        roots.add(certificate).map_err(wrong)?;
+    for certificate in certificates(AUTHORITIES, path)? {
+        roots.add(certificate).map_err(|error| not_taken(AUTHORITIES, path, &error))?;
     }
     Ok(roots)
 }
 
+/// A file that cannot be used.
+fn not_taken(what: &str, path: &Path, why: &dyn fmt::Display) -> TlsError {
+    TlsError(format!("{what} cannot be taken from {}: {why}; it must be in PEM", path.display()))
+}
+
 fn unfit(identity: &TlsIdentity) -> impl Fn(Error) -> TlsError {
-    |error| TlsError::Identity { path: identity.certificate.clone(), why: error.to_string() }
+    let path = identity.certificate.display();
+    move |why| {
+        TlsError(format!("the certificate in {path} cannot be used: {why}; name the key that belongs to it"))
+    }
+}
+
+fn no_authority(address: &str, why: &dyn fmt::Display) -> TlsError {
+    TlsError(format!(
+        "the system names no authorities whose certificates are to be believed: {why}; name one: {address}?ca=FILE, or \
+         FPCACHE_TLS_CA"
+    ))
 }
 
 /// How a client's sessions are begun.
@@ -76,21 +100,20 @@ pub(in crate::tcp) struct ClientSide(Arc<ClientConfig>);
 impl ClientSide {
     /// Reads the files that `trust` names, or what the system believes.
     pub(in crate::tcp) fn of(trust: &TlsTrust, address: &str) -> Result<Self, TlsError> {
+        let at = |error| TlsError(format!("{address}: {error}"));
         let roots = match &trust.authority {
-            Some(path) => authorities(path)?,
+            Some(path) => authorities(path).map_err(at)?,
             None => system_authorities(address)?,
         };
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
-            .map_err(|error| TlsError::NoAuthority { address: address.to_owned(), why: error.to_string() })?
+            .map_err(|error| no_authority(address, &error))?
             .with_root_certificates(roots);
         let mut config = match &trust.identity {
-            Some(identity) => config
-                .with_client_auth_cert(
-                    certificates("a certificate", &identity.certificate)?,
-                    key(&identity.key)?,
-                )
-                .map_err(unfit(identity))?,
+            Some(identity) => {
+                let (chain, key) = shown(identity).map_err(at)?;
+                config.with_client_auth_cert(chain, key).map_err(unfit(identity)).map_err(at)?
+            }
             None => config.with_no_client_auth(),
         };
         config.resumption = Resumption::disabled();
@@ -99,11 +122,8 @@ impl ClientSide {
 
     /// A session with the memory node at `address`, whose certificate is of this name or address.
     pub(in crate::tcp) fn session(&self, host: &str, address: &TcpAddress) -> Result<TlsSession, TlsError> {
-        let wrong = |why: String| TlsError::Handshake {
-            peer: address.to_string(),
-            why,
-            remedy: "write a name or an address that a certificate can have",
-        };
+        let remedy = "write a name or an address that a certificate can have";
+        let wrong = |why: String| TlsError::handshake(address, &why, remedy);
         let name = ServerName::try_from(host.to_owned()).map_err(|error| wrong(error.to_string()))?;
         let connection = ClientConnection::new(Arc::clone(&self.0), name);
         connection.map(|one| TlsSession::of(one.into())).map_err(|error| wrong(error.to_string()))
@@ -116,7 +136,7 @@ fn system_authorities(address: &str) -> Result<RootCertStore, TlsError> {
     let (taken, _) = roots.add_parsable_certificates(found.certs);
     if taken == 0 {
         let why = found.errors.first().map_or_else(|| "none are installed".to_owned(), ToString::to_string);
-        return Err(TlsError::NoAuthority { address: address.to_owned(), why });
+        return Err(no_authority(address, &why));
     }
     Ok(roots)
 }
@@ -137,15 +157,12 @@ impl ServerSide {
             Some(path) => {
                 let roots = Arc::new(authorities(path)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
-                builder.with_client_cert_verifier(verifier.map_err(|error| TlsError::File {
-                    what: "the certificates of authorities",
-                    path: path.clone(),
-                    why: error.to_string(),
-                })?)
+                let verifier = verifier.map_err(|error| not_taken(AUTHORITIES, path, &error))?;
+                builder.with_client_cert_verifier(verifier)
             }
         };
-        let chain = certificates("a certificate", &identity.certificate)?;
-        let mut config = builder.with_single_cert(chain, key(&identity.key)?).map_err(unfit(identity))?;
+        let (chain, key) = shown(identity)?;
+        let mut config = builder.with_single_cert(chain, key).map_err(unfit(identity))?;
         config.send_tls13_tickets = 0;
         Ok(Self(Arc::new(config)))
     }
@@ -349,7 +366,6 @@ impl Write for Wire<'_> {
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
-
     use std::os::unix::fs::PermissionsExt;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
