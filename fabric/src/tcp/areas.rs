@@ -103,7 +103,7 @@ impl Areas {
         let entries = || body.as_chunks::<READ_BYTES>().0.iter().map(ReadEntry::decode);
         let words: u64 = entries().map(|entry| entry.words() as u64).sum();
         if words * 8 > u64::from(reply_bytes) {
-            return Err(FrameError::Reply);
+            return Err(FrameError::REPLY);
         }
         let before = out.used;
         // Within `reply_bytes`.
@@ -139,7 +139,7 @@ impl Areas {
         let memory = self.area(entry.area)?;
         let len = u64::from(entry.len);
         let end = entry.offset.checked_add(len).filter(|end| *end <= memory.len() as u64);
-        let end = end.ok_or(FrameError::Access)?;
+        let end = end.ok_or(FrameError::ACCESS)?;
         let backed_end = match entry.area {
             0 => self.backed_end.load(Ordering::Acquire),
             _ => u64::MAX,
@@ -186,7 +186,7 @@ impl Areas {
         match (area, &self.scratch) {
             (0, _) => Ok(&self.region),
             (SCRATCH, Some(scratch)) => Ok(scratch),
-            _ => Err(FrameError::Access),
+            _ => Err(FrameError::ACCESS),
         }
     }
 
@@ -243,7 +243,7 @@ impl Areas {
             bytes = bytes.saturating_add(change.reply_bytes());
         }
         if bytes as u64 > u64::from(reply_bytes) {
-            return Err(FrameError::Reply);
+            return Err(FrameError::REPLY);
         }
         let before = out.used;
         let reply = out.take(2 + bytes / 8);
@@ -288,9 +288,9 @@ impl Areas {
         match entry.area {
             SCRATCH => self.area(SCRATCH).and_then(|memory| match memory.access() {
                 Access::ReadWrite => Ok(memory),
-                Access::ReadOnly => Err(FrameError::Access),
+                Access::ReadOnly => Err(FrameError::ACCESS),
             }),
-            _ => Err(FrameError::Access),
+            _ => Err(FrameError::ACCESS),
         }
     }
 }
@@ -439,7 +439,7 @@ mod tests {
         Change::CompareSwap(entry(0), 1, 7).encode(&mut body);
         let head = RequestHead { bytes: body.len() as u32, entries: 2, tag: 3, kind: Kind::Changes };
         let mut out = Output::default();
-        assert_eq!(areas.change(&head, &body, 256, &mut out), Err(FrameError::Access));
+        assert_eq!(areas.change(&head, &body, 256, &mut out), Err(FrameError::ACCESS));
         assert_eq!((scratch.load_relaxed(8), areas.region.load_relaxed(8), out.len()), (Ok(7), Ok(1), 0));
     }
 }

@@ -86,40 +86,35 @@ pub struct Limits {
 }
 
 /// Why bytes are no frame, or none that may be answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FrameError {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameError(pub &'static str);
+
+impl FrameError {
     /// Not a kind of this version.
-    #[error("it sent a frame of an unknown kind")]
-    Kind,
+    pub const KIND: Self = Self("it sent a frame of an unknown kind");
     /// Bytes that have to be zero are not.
-    #[error("it sent a frame whose reserved bytes are not zero")]
-    Reserved,
+    pub const RESERVED: Self = Self("it sent a frame whose reserved bytes are not zero");
     /// The head does not agree with the limits, or with itself.
-    #[error("it sent a frame of a length that cannot be")]
-    Length,
+    pub const LENGTH: Self = Self("it sent a frame of a length that cannot be");
     /// The entries do not fill the frame.
-    #[error("it sent a batch whose entries do not fill it")]
-    Entries,
+    pub const ENTRIES: Self = Self("it sent a batch whose entries do not fill it");
     /// The reply would be longer than the limit.
-    #[error("it asked for more in one frame than it may")]
-    Reply,
+    pub const REPLY: Self = Self("it asked for more in one frame than it may");
     /// An area that there is not, or past its end, or not its to change, or not aligned.
-    #[error("it asked for memory that it has no right to")]
-    Access,
+    pub const ACCESS: Self = Self("it asked for memory that it has no right to");
     /// A call over a socket that joined a client.
-    #[error("it sent a request over a connection that is for batches")]
-    Call,
+    pub const CALL: Self = Self("it sent a request over a connection that is for batches");
 }
 
 impl From<AccessError> for FrameError {
     fn from(_: AccessError) -> Self {
-        Self::Access
+        Self::ACCESS
     }
 }
 
 impl From<crate::memory::OutOfBounds> for FrameError {
     fn from(_: crate::memory::OutOfBounds) -> Self {
-        Self::Access
+        Self::ACCESS
     }
 }
 
@@ -149,7 +144,7 @@ impl RequestHead {
     /// [`FrameError`].
     pub fn decode(bytes: &[u8; HEAD_BYTES], limits: &Limits) -> Result<Self, FrameError> {
         if bytes[11..] != [0; 5] {
-            return Err(FrameError::Reserved);
+            return Err(FrameError::RESERVED);
         }
         let kind = match bytes[10] {
             1 => Kind::Reads,
@@ -157,7 +152,7 @@ impl RequestHead {
             3 => Kind::Call,
             4 => Kind::Card,
             5 => Kind::Question,
-            _ => return Err(FrameError::Kind),
+            _ => return Err(FrameError::KIND),
         };
         let [len, entries, tag, _]: [u32; 4] = transmute!(*bytes);
         // The low half.
@@ -178,7 +173,7 @@ impl RequestHead {
             }
             Kind::Card => entries == 0 && len <= MAX_REQUEST_BYTES as u64,
         };
-        if fits { Ok(head) } else { Err(FrameError::Length) }
+        if fits { Ok(head) } else { Err(FrameError::LENGTH) }
     }
 }
 
@@ -317,25 +312,25 @@ impl<'a> Changes<'a> {
     /// [`FrameError`] if the bytes are none, or are more than the entries.
     pub fn next(&mut self) -> Result<Option<Change<'a>>, FrameError> {
         if self.left == 0 {
-            return if self.rest.is_empty() { Ok(None) } else { Err(FrameError::Entries) };
+            return if self.rest.is_empty() { Ok(None) } else { Err(FrameError::ENTRIES) };
         }
         self.left -= 1;
-        let (entry, rest) = self.rest.split_first_chunk::<READ_BYTES>().ok_or(FrameError::Entries)?;
-        let (verb, rest) = rest.split_first_chunk::<8>().ok_or(FrameError::Entries)?;
+        let (entry, rest) = self.rest.split_first_chunk::<READ_BYTES>().ok_or(FrameError::ENTRIES)?;
+        let (verb, rest) = rest.split_first_chunk::<8>().ok_or(FrameError::ENTRIES)?;
         let entry = ReadEntry::decode(entry);
         let (change, rest) = match u64::from_le_bytes(*verb) {
             0 => (Change::Read(entry), rest),
             1 => {
                 let len = entry.len as usize;
-                let bytes = rest.get(..len).ok_or(FrameError::Entries)?;
-                (Change::Write(entry, bytes), rest.get(len + padding(len)..).ok_or(FrameError::Entries)?)
+                let bytes = rest.get(..len).ok_or(FrameError::ENTRIES)?;
+                (Change::Write(entry, bytes), rest.get(len + padding(len)..).ok_or(FrameError::ENTRIES)?)
             }
             2 => {
-                let (words, rest) = rest.split_first_chunk::<16>().ok_or(FrameError::Entries)?;
+                let (words, rest) = rest.split_first_chunk::<16>().ok_or(FrameError::ENTRIES)?;
                 let [expected, new]: [u64; 2] = transmute!(*words);
                 (Change::CompareSwap(entry, expected, new), rest)
             }
-            _ => return Err(FrameError::Kind),
+            _ => return Err(FrameError::KIND),
         };
         self.rest = rest;
         Ok(Some(change))

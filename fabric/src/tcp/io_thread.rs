@@ -388,7 +388,7 @@ impl IoThread {
                     let mut places = self.greeting.iter().filter_map(|key| self.find(*key));
                     let place = places.find(|at| self.peers[*at].as_ref().is_some_and(is_it));
                     if let Some(at) = place {
-                        self.close(at, CloseReason::Crowded);
+                        self.close(at, CloseReason::CROWDED);
                     }
                 }
                 ToThread::Part(client) => parted.push(client),

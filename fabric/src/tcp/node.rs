@@ -328,61 +328,49 @@ pub(super) enum CloseReason {
     Left,
     /// The node ends it, for a reason that was told already, or that needs no telling.
     Parted,
-    /// It sent bytes that are no frame, or asked for what it may not have.
-    Frame(FrameError),
-    /// It did not greet in time.
-    Silent,
-    /// It did not send the rest of a frame in time.
-    Dribbles,
-    /// It does not read what it asked for.
-    Stuck,
-    /// It was not used for long.
-    Idle,
-    /// It is not of this protocol.
-    Foreign,
-    /// It speaks TLS where the memory node does not.
-    SpeaksTls,
+    /// What it counts for, and what is told of the peer.
+    Told(HangUp, &'static str),
     /// TLS with it has failed, and why.
     Tls(String),
-    /// It has unknown credentials.
-    Credentials,
-    /// It has no token where one is needed.
-    NoToken,
-    /// It has an unknown token.
-    WrongToken,
-    /// It wanted to join a client that there is not.
-    NoClient,
-    /// Too many had not greeted.
-    Crowded,
-    /// It may only read, and the service does not look at that.
-    ReaderAsks,
 }
 
 impl CloseReason {
+    pub(super) const SILENT: Self = Self::Told(HangUp::NoGreeting, "it did not greet in time");
+    pub(super) const DRIBBLES: Self =
+        Self::Told(HangUp::SlowFrame, "it did not send the rest of a frame in time");
+    pub(super) const STUCK: Self =
+        Self::Told(HangUp::UnreadReplies, "it did not read in time what it had asked for");
+    pub(super) const IDLE: Self = Self::Told(HangUp::Idle, "it was idle for longer than connections may be");
+    pub(super) const FOREIGN: Self = Self::Told(HangUp::OtherProtocol, "it does not speak this protocol");
+    pub(super) const SPEAKS_TLS: Self =
+        Self::Told(HangUp::OtherProtocol, "it speaks TLS, and this address is one of tcp://");
+    pub(super) const CREDENTIALS: Self = Self::Told(
+        HangUp::NoRight,
+        "it has a token or other credentials, and this memory node has no tokens",
+    );
+    pub(super) const NO_TOKEN: Self =
+        Self::Told(HangUp::NoRight, "it has no token, and one is required here");
+    pub(super) const WRONG_TOKEN: Self =
+        Self::Told(HangUp::NoRight, "it does not know a token of this memory node");
+    pub(super) const NO_CLIENT: Self =
+        Self::Told(HangUp::NoRegion, "it wanted to join a client that there is not");
+    pub(super) const CROWDED: Self = Self::Told(HangUp::TooMany, "too many others had not greeted either");
+    pub(super) const READER_ASKS: Self = Self::Told(
+        HangUp::NoRight,
+        "its token lets it only read, and the service here takes no requests of such clients",
+    );
+
+    /// It sent bytes that are no frame, or asked for what it may not have.
+    pub(super) fn of_frame(FrameError(why): FrameError) -> Self {
+        Self::Told(HangUp::BadFrame, why)
+    }
+
     /// The reason that it counts for, and the text to report, if any.
     pub(super) fn told(self) -> Option<(HangUp, String)> {
-        let (reason, why) = match self {
-            Self::Left | Self::Parted => return None,
-            Self::Frame(error) => return Some((HangUp::BadFrame, error.to_string())),
-            Self::Tls(why) => return Some((HangUp::OtherProtocol, format!("no TLS with it: {why}"))),
-            Self::Silent => (HangUp::NoGreeting, "it did not greet in time"),
-            Self::Dribbles => (HangUp::SlowFrame, "it did not send the rest of a frame in time"),
-            Self::Stuck => (HangUp::UnreadReplies, "it did not read in time what it had asked for"),
-            Self::Idle => (HangUp::Idle, "it was idle for longer than connections may be"),
-            Self::Foreign => (HangUp::OtherProtocol, "it does not speak this protocol"),
-            Self::SpeaksTls => (HangUp::OtherProtocol, "it speaks TLS, and this address is one of tcp://"),
-            Self::Credentials => {
-                (HangUp::NoRight, "it has a token or other credentials, and this memory node has no tokens")
-            }
-            Self::NoToken => (HangUp::NoRight, "it has no token, and one is required here"),
-            Self::WrongToken => (HangUp::NoRight, "it does not know a token of this memory node"),
-            Self::NoClient => (HangUp::NoRegion, "it wanted to join a client that there is not"),
-            Self::Crowded => (HangUp::TooMany, "too many others had not greeted either"),
-            Self::ReaderAsks => (
-                HangUp::NoRight,
-                "its token lets it only read, and the service here takes no requests of such clients",
-            ),
-        };
-        Some((reason, why.to_owned()))
+        match self {
+            Self::Left | Self::Parted => None,
+            Self::Told(reason, why) => Some((reason, why.to_owned())),
+            Self::Tls(why) => Some((HangUp::OtherProtocol, format!("no TLS with it: {why}"))),
+        }
     }
 }

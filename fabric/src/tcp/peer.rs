@@ -198,21 +198,21 @@ impl Peer {
         let after = |since: Instant, time, end| Some((since.checked_add(time)?, end));
         let greeting = match self.stage {
             Stage::Greeting | Stage::Challenged(_) => {
-                after(self.since, options.greeting_time, CloseReason::Silent)
+                after(self.since, options.greeting_time, CloseReason::SILENT)
             }
             // It was told of already.
             Stage::Held(held) => Some((held.until, CloseReason::Parted)),
             _ => None,
         };
         let partial =
-            self.partial_since.and_then(|since| after(since, options.frame_time, CloseReason::Dribbles));
-        let stuck = self.stuck_since.and_then(|since| after(since, options.read_time, CloseReason::Stuck));
+            self.partial_since.and_then(|since| after(since, options.frame_time, CloseReason::DRIBBLES));
+        let stuck = self.stuck_since.and_then(|since| after(since, options.read_time, CloseReason::STUCK));
         let idle = options.idle_time.zip(self.first_of()).and_then(|(time, client)| {
             let active = match client.by_card.load(Ordering::Relaxed) {
                 0 => shared.began.checked_add(Duration::from_secs(client.active.load(Ordering::Relaxed)))?,
                 _ => Instant::now(),
             };
-            after(active, time, CloseReason::Idle)
+            after(active, time, CloseReason::IDLE)
         });
         [greeting, partial, stuck, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }

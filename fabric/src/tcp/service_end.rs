@@ -126,7 +126,7 @@ impl ServiceSide {
             return self.hang_up_on(client, service, queue);
         }
         if !of_client.may_ask {
-            self.shared.hung_up(&of_client.client.origin, CloseReason::ReaderAsks);
+            self.shared.hung_up(&of_client.client.origin, CloseReason::READER_ASKS);
             return self.hang_up_on(client, service, queue);
         }
         let mut reply = Vec::new();

@@ -29,10 +29,10 @@ fn heads_that_cannot_be_are_refused() {
         RequestHead::decode(&bytes, &LIMITS)
     };
     assert_eq!(decode(&|_| {}), Ok(good));
-    assert_eq!(decode(&|bytes| bytes[10] = 9), Err(FrameError::Kind));
-    assert_eq!(decode(&|bytes| bytes[15] = 1), Err(FrameError::Reserved));
-    assert_eq!(decode(&|bytes| bytes[0] = 33), Err(FrameError::Length));
-    assert_eq!(decode(&|bytes| bytes[..8].fill(0xff)), Err(FrameError::Length));
+    assert_eq!(decode(&|bytes| bytes[10] = 9), Err(FrameError::KIND));
+    assert_eq!(decode(&|bytes| bytes[15] = 1), Err(FrameError::RESERVED));
+    assert_eq!(decode(&|bytes| bytes[0] = 33), Err(FrameError::LENGTH));
+    assert_eq!(decode(&|bytes| bytes[..8].fill(0xff)), Err(FrameError::LENGTH));
     let call = |bytes| RequestHead { bytes, entries: 0, tag: 1, kind: Kind::Call };
     for (bytes, fits) in [(7, false), (8, true), (8 + (1 << 20), true), (9 + (1 << 20), false)] {
         assert_eq!(RequestHead::decode(&call(bytes).encode(), &LIMITS).is_ok(), fits, "{bytes}");
@@ -83,7 +83,7 @@ proptest! {
         body.push(0);
         let mut longer = Changes::of(&head, &body);
         let last = std::iter::repeat_with(|| longer.next()).find(|next| !matches!(next, Ok(Some(_))));
-        prop_assert_eq!(last, Some(Err(FrameError::Entries)));
+        prop_assert_eq!(last, Some(Err(FrameError::ENTRIES)));
     }
 
     /// Any bytes are a frame within the limits or an error, and entries end.

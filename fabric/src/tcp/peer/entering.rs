@@ -44,9 +44,9 @@ impl Peer {
             Greeting::Foreign if hello.starts_with(&TLS_RECORD) => {
                 // An address without TLS tells its client so.
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
-                Err(CloseReason::SpeaksTls)
+                Err(CloseReason::SPEAKS_TLS)
             }
-            Greeting::Foreign => Err(CloseReason::Foreign),
+            Greeting::Foreign => Err(CloseReason::FOREIGN),
             Greeting::Version(theirs) => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
                 let peer = format!("the client at {}", self.origin);
@@ -56,10 +56,10 @@ impl Peer {
             }
             Greeting::Credentials => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
-                Err(CloseReason::Credentials)
+                Err(CloseReason::CREDENTIALS)
             }
             Greeting::Whole(_, Credentials::None) if self.needs_token => {
-                self.refuse_peer(TOKEN_NEEDED, CloseReason::NoToken, buffers)
+                self.refuse_peer(TOKEN_NEEDED, CloseReason::NO_TOKEN, buffers)
             }
             Greeting::Whole(purpose, Credentials::None) => {
                 self.enter(purpose, ClientCredentials::OPEN, None, buffers)
@@ -77,7 +77,7 @@ impl Peer {
     ) -> Result<Progressed, CloseReason> {
         if buffers.shared.tokens().is_empty() {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
-            return Err(CloseReason::Credentials);
+            return Err(CloseReason::CREDENTIALS);
         }
         if let (Purpose::Join(membership), Some(place)) = (&purpose, &self.place)
             && buffers.shared.named(membership).is_some()
@@ -105,7 +105,7 @@ impl Peer {
         let proof: Result<[u8; PROOF_BYTES], _> = std::mem::take(&mut self.rest).try_into();
         let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
         let (Ok(proof), Stage::Challenged(challenged)) = (proof, stage) else {
-            return Err(CloseReason::Foreign);
+            return Err(CloseReason::FOREIGN);
         };
         let Challenged { purpose, mut said } = *challenged;
         match buffers.shared.tokens().proven(&[&said], &proof) {
@@ -114,7 +114,7 @@ impl Peer {
                 let entry = ClientCredentials { token: Some(token), rights };
                 self.enter(purpose, entry, Some(Box::new(Proven { token, said })), buffers)
             }
-            None => self.refuse_peer(TOKEN_UNKNOWN, CloseReason::WrongToken, buffers),
+            None => self.refuse_peer(TOKEN_UNKNOWN, CloseReason::WRONG_TOKEN, buffers),
         }
     }
 
@@ -149,7 +149,7 @@ impl Peer {
                     Some(client) => self.open(client, false, admission, buffers).map(|()| Progressed::Active),
                     None => {
                         self.refuse(&Welcome::refusal(PROTOCOL_VERSION, NO_SUCH_CLIENT, 0));
-                        Err(CloseReason::NoClient)
+                        Err(CloseReason::NO_CLIENT)
                     }
                 }
             }

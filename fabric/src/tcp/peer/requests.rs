@@ -93,13 +93,13 @@ impl Peer {
                 }
             }
             let Some((head, rest)) = buffers.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
-            let head = RequestHead::decode(head, &limits).map_err(CloseReason::Frame)?;
+            let head = RequestHead::decode(head, &limits).map_err(CloseReason::of_frame)?;
             let len = head.bytes as usize;
             if head.kind == Kind::Call {
                 // One that was joined is for batches: answers to requests go over the client's
                 // first.
                 if !is_first {
-                    return Err(CloseReason::Frame(FrameError::Call));
+                    return Err(CloseReason::of_frame(FrameError::CALL));
                 }
                 let Some((sum, _)) = rest.split_first_chunk::<CALL_BYTES>() else { break };
                 self.arriving = Some(Arriving {
@@ -130,7 +130,7 @@ impl Peer {
                 }
                 _ => client.areas.change(&head, body, limits.reply_bytes, &mut buffers.out),
             };
-            answered.map_err(CloseReason::Frame)?;
+            answered.map_err(CloseReason::of_frame)?;
             at += HEAD_BYTES + len;
             self.partial_since = None;
             let replies = buffers.out.len();
