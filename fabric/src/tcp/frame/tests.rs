@@ -85,19 +85,4 @@ proptest! {
         let last = std::iter::repeat_with(|| longer.next()).find(|next| !matches!(next, Ok(Some(_))));
         prop_assert_eq!(last, Some(Err(FrameError::ENTRIES)));
     }
-
-    /// Any bytes are a frame within the limits or an error, and entries end.
-    #[test]
-    fn any_bytes_end(head: [u8; 16], body in proptest::collection::vec(any::<u8>(), 0..600), entries in 0u32..40) {
-        if let Ok(head) = RequestHead::decode(&head, &LIMITS) {
-            prop_assert!(head.bytes <= LIMITS.call_request + CALL_BYTES as u32);
-        }
-        let head = RequestHead { bytes: body.len() as u32, entries, tag: 0, kind: Kind::Changes };
-        let mut changes = Changes::of(&head, &body);
-        let mut read = 0;
-        while let Ok(Some(_)) = changes.next() {
-            read += 1;
-        }
-        prop_assert!(read <= entries);
-    }
 }
