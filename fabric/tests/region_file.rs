@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, connect};
 use fpcache_fabric::{
-    Access, Batch, Connection, Endpoint, Export, FileAt, HugePages, MemoryError, NodeMemory, OneRegion,
-    Pages, RegionName, RemoteAddr, SharedMemory,
+    Access, Batch, Connection, Endpoint, Export, HugePages, MemoryError, NodeMemory, OneRegion, Pages,
+    RegionName, RemoteAddr, SharedMemory,
 };
 
 use service::TestService;
@@ -135,7 +135,7 @@ fn errors_of_files_name_cause_and_remedy() {
         let fresh = directory.path().join("fresh");
         says(SharedMemory::open_file(&fresh, Access::ReadWrite).unwrap_err(), "correct the path");
         let below = directory.path().join("missing/region");
-        says(SharedMemory::create_file(below, 4096, HugePages::No).unwrap_err(), "its directory included");
+        says(SharedMemory::create_file(&below, 4096, HugePages::No).unwrap_err(), "its directory included");
         let error = SharedMemory::create_file(&fresh, 0, HugePages::No).unwrap_err();
         assert!(matches!(error, MemoryError::BadLength { len: 0 }), "{error}");
         let error = SharedMemory::create_file(&fresh, 4096, HugePages::Required).unwrap_err();
@@ -280,8 +280,7 @@ fn a_sparse_file_takes_space_a_stretch_at_a_time_and_gives_it_back() {
     const LEN: u64 = 64 << 20;
     for directory in directories() {
         let path = file_in(&directory);
-        let place = FileAt::path(&path);
-        let (memory, _fd) = SharedMemory::create_sparse_file_at(place, LEN as usize, HugePages::No).unwrap();
+        let (memory, _fd) = SharedMemory::create_sparse_file(&path, LEN as usize, HugePages::No).unwrap();
         assert!(memory.len() as u64 == LEN && set_aside(&path) <= 64 << 10, "a page at most");
         memory.reserve(0, 1 << 20).unwrap();
         assert!((1 << 20..2 << 20).contains(&set_aside(&path)), "{}", set_aside(&path));

@@ -298,8 +298,8 @@ fn with_log(durable: &DurableConfig, capacity: usize) -> anyhow::Result<MemoryNo
     let disk = FileDisk::open(&folders.data)?;
     let recovery_area = usize::try_from(store::recovery_area_bytes(store::RING_BYTES))?;
     let memories = Memories::new(
-        Arc::new(SharedMemory::create_file(folders.region_file(), capacity, HugePages::No)?.0),
-        Arc::new(SharedMemory::create_file(folders.notes_file(), recovery_area, HugePages::No)?.0),
+        Arc::new(SharedMemory::create_file(&folders.region_file(), capacity, HugePages::No)?.0),
+        Arc::new(SharedMemory::create_file(&folders.notes_file(), recovery_area, HugePages::No)?.0),
     );
     let startup = Startup {
         sync: durable.sync,

@@ -129,7 +129,7 @@ impl Place {
     /// it.
     pub(super) fn audit<K: NumberedKeys>(&self) {
         let folders = self.table();
-        let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
+        let open = |path: PathBuf| Arc::new(SharedMemory::open_file(&path, Access::ReadWrite).unwrap().0);
         let (region, recovery_area) = (open(folders.region_file()), open(folders.notes_file()));
         let memories = Memories::of_files(region, recovery_area).unwrap();
         let startup = Startup {

@@ -21,12 +21,6 @@ pub struct FileAt<'p> {
 }
 
 impl<'p> FileAt<'p> {
-    /// The file at this path, whose folders may be symbolic links.
-    #[must_use]
-    pub fn path(path: &'p Path) -> Self {
-        Self { folder: CWD, name: path, path }
-    }
-
     /// The file in this folder that has the last name of the path, which else is for messages.
     #[must_use]
     pub fn within(folder: BorrowedFd<'p>, path: &'p Path) -> Self {
@@ -34,8 +28,15 @@ impl<'p> FileAt<'p> {
     }
 }
 
+/// The file at this path, whose folders may be symbolic links.
+impl<'p, P: AsRef<Path> + ?Sized> From<&'p P> for FileAt<'p> {
+    fn from(path: &'p P) -> Self {
+        Self { folder: CWD, name: path.as_ref(), path: path.as_ref() }
+    }
+}
+
 impl SharedMemory {
-    /// Zeroed memory in a new file at `path`, of mode 0600, and the file's descriptor.
+    /// Zeroed memory in a new file, of mode 0600, and the file's descriptor.
     ///
     /// The length is rounded up to whole pages of the file system, and [`len`](Self::len) is the
     /// rounded one. The file system is asked to set all of it aside now, because a disk that fills
@@ -53,33 +54,34 @@ impl SharedMemory {
     /// [`NotHugeFileSystem`](MemoryError::NotHugeFileSystem),
     /// [`BadLength`](MemoryError::BadLength), or what the operating system says; the file is
     /// removed again.
-    pub fn create_file(
-        path: impl AsRef<Path>,
+    pub fn create_file<'p>(
+        at: impl Into<FileAt<'p>>,
         len: usize,
         huge: HugePages,
     ) -> Result<(Self, OwnedFd), MemoryError> {
-        Self::create_file_at(FileAt::path(path.as_ref()), len, huge)
+        Self::create_file_with(at.into(), len, huge, Space::Now)
     }
 
-    /// As [`create_file`](Self::create_file).
+    /// As [`create_file`](Self::create_file), without setting space aside:
+    /// [`reserve`](Self::reserve) does that for a stretch, which must come before the first store
+    /// to it. A file in reserved huge pages is set aside whole, as mapping it does.
     ///
     /// # Errors
-    /// As there.
-    pub fn create_file_at(
-        place: FileAt<'_>,
+    /// As for [`create_file`](Self::create_file).
+    pub fn create_sparse_file<'p>(
+        at: impl Into<FileAt<'p>>,
         len: usize,
         huge: HugePages,
     ) -> Result<(Self, OwnedFd), MemoryError> {
-        Self::create_file_with(place, len, huge, Space::Now)
+        Self::create_file_with(at.into(), len, huge, Space::Later)
     }
 
     fn create_file_with(
-        place: FileAt<'_>,
+        FileAt { folder, name, path }: FileAt<'_>,
         len: usize,
         huge: HugePages,
         space: Space,
     ) -> Result<(Self, OwnedFd), MemoryError> {
-        let FileAt { folder, name, path } = place;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         let fd =
@@ -93,20 +95,6 @@ impl SharedMemory {
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }
         outcome
-    }
-
-    /// As [`create_file_at`](Self::create_file_at), without setting space aside:
-    /// [`reserve`](Self::reserve) does that for a stretch, which must come before the first store
-    /// to it. A file in reserved huge pages is set aside whole, as mapping it does.
-    ///
-    /// # Errors
-    /// As for [`create_file`](Self::create_file).
-    pub fn create_sparse_file_at(
-        place: FileAt<'_>,
-        len: usize,
-        huge: HugePages,
-    ) -> Result<(Self, OwnedFd), MemoryError> {
-        Self::create_file_with(place, len, huge, Space::Later)
     }
 
     /// Has the file system set space aside for `len` bytes at `offset` of a file; nothing happens
@@ -186,7 +174,7 @@ impl SharedMemory {
         Ok((memory, fd))
     }
 
-    /// Maps all of the file at `path`, and returns its descriptor too. For writing, the file is
+    /// Maps all of a file, and returns its descriptor too. For writing, the file is
     /// locked as by [`create_file`](Self::create_file); for reading it is not, and may be written
     /// meanwhile.
     ///
@@ -196,16 +184,8 @@ impl SharedMemory {
     /// [`FileInUse`](MemoryError::FileInUse) with the process that has it,
     /// [`NotMemory`](MemoryError::NotMemory) if it is empty or no plain file, or what the operating
     /// system says.
-    pub fn open_file(path: impl AsRef<Path>, access: Access) -> Result<(Self, OwnedFd), MemoryError> {
-        Self::open_file_at(FileAt::path(path.as_ref()), access)
-    }
-
-    /// As [`open_file`](Self::open_file).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_file_at(place: FileAt<'_>, access: Access) -> Result<(Self, OwnedFd), MemoryError> {
-        let FileAt { folder, name, path } = place;
+    pub fn open_file<'p>(at: impl Into<FileAt<'p>>, access: Access) -> Result<(Self, OwnedFd), MemoryError> {
+        let FileAt { folder, name, path } = at.into();
         let rights = match access {
             Access::ReadOnly => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR,

@@ -261,7 +261,7 @@ impl TablesFolder {
             Err(error) => Err(failed(error)),
             Ok(_) => {
                 let place = FileAt::within(folder.as_fd(), &path);
-                match SharedMemory::open_file_at(place, Access::ReadWrite) {
+                match SharedMemory::open_file(place, Access::ReadWrite) {
                     Ok((region, _)) => {
                         hosted::give_up_all(&region).map_err(|error| failed(std::io::Error::other(error)))
                     }
@@ -293,7 +293,7 @@ impl TablesFolder {
         // What is no safe folder is no memory node's; what is removed then is the name.
         let Ok(folder) = self.regions.child(name) else { return false };
         let path = folder.path().join(REGION_FILE);
-        let opened = SharedMemory::open_file_at(FileAt::within(folder.as_fd(), &path), Access::ReadWrite);
+        let opened = SharedMemory::open_file(FileAt::within(folder.as_fd(), &path), Access::ReadWrite);
         matches!(opened, Err(MemoryError::FileInUse { .. }))
     }
 }

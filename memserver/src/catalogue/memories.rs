@@ -32,7 +32,7 @@ impl Opening {
         let recovery_area = create_recovery_area(folders, reason)?;
         let (region, region_path) = folders.region_file();
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
-        let create = |bytes| SharedMemory::create_sparse_file_at(region, as_usize(bytes), self.huge_pages);
+        let create = |bytes| SharedMemory::create_sparse_file(region, as_usize(bytes), self.huge_pages);
         let created = match self.huge_pages {
             // There may be file systems that have no files so long.
             HugePages::No | HugePages::Merged if reason.restores => {
@@ -87,7 +87,7 @@ fn create_recovery_area(folders: &TableFolder, reason: Reason) -> Result<Arc<Sha
     folders.data.remove_all(NEW_RECOVERY_AREA_FILE)?;
     let new_path = path.with_file_name(NEW_RECOVERY_AREA_FILE);
     let new_file = FileAt::within(folders.data.as_fd(), &new_path);
-    let create = || SharedMemory::create_file_at(new_file, as_usize(bytes), HugePages::No);
+    let create = || SharedMemory::create_file(new_file, as_usize(bytes), HugePages::No);
     let created = match create() {
         // There may be room once the one before is gone.
         Err(MemoryError::NoSpace { .. }) => {
@@ -161,7 +161,7 @@ fn as_usize(bytes: u64) -> usize {
 
 /// Opens and locks a file of the previous process, unless that is another memory node's which runs.
 fn lock_previous(file: FileAt<'_>) -> Result<Option<(SharedMemory, OwnedFd)>, TableOpenError> {
-    match SharedMemory::open_file_at(file, Access::ReadWrite) {
+    match SharedMemory::open_file(file, Access::ReadWrite) {
         Err(error @ MemoryError::FileInUse { .. }) => Err(TableOpenError::Memory(error)),
         // What is no memory is not in use; a file that is not there need not be removed.
         opened => Ok(opened.ok()),
@@ -230,7 +230,7 @@ mod tests {
 
     /// What the file of the recovery area has for the next start.
     fn left_in(folder: &TableFolder) -> PreviousLog {
-        let (notes, _) = SharedMemory::open_file_at(folder.notes_file().0, Access::ReadWrite).expect("there");
+        let (notes, _) = SharedMemory::open_file(folder.notes_file().0, Access::ReadWrite).expect("there");
         let recovery_area = RecoveryArea::over(Arc::new(notes), store::RING_BYTES);
         assert_eq!(recovery_area.identity(), Ok(None));
         recovery_area.left().expect("inside")

@@ -213,7 +213,7 @@ impl Opening {
                 return Ok(PreviousMemory::Unusable(format!("{} is missing", recovery_area_path.display())));
             }
         }
-        let open = |file: FileAt<'_>| match SharedMemory::open_file_at(file, Access::ReadWrite) {
+        let open = |file: FileAt<'_>| match SharedMemory::open_file(file, Access::ReadWrite) {
             Ok(opened) => Ok(Ok(opened)),
             // That process ended before the file had its size.
             Err(error @ MemoryError::NotMemory { .. }) => Ok(Err(error.to_string())),
@@ -243,7 +243,7 @@ fn sync_previous_log(
     startup: &Startup,
 ) -> Result<PreviousLog, TableOpenError> {
     let (file, _) = folders.notes_file();
-    let recovery_area = match SharedMemory::open_file_at(file, Access::ReadWrite) {
+    let recovery_area = match SharedMemory::open_file(file, Access::ReadWrite) {
         // That process ended before the file had its size, or it is not there.
         Err(MemoryError::NotMemory { .. }) => return Ok(PreviousLog::default()),
         Err(_) if !folders.has_memories().1 => return Ok(PreviousLog::default()),
