@@ -58,6 +58,7 @@ mod eviction_choice;
 pub mod in_place;
 mod lease;
 pub mod local;
+mod lock;
 mod mapped;
 #[allow(unsafe_code)]
 pub mod memory;

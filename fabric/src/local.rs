@@ -5,7 +5,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::bell::Bell;
 use crate::error::FabricError;
+use crate::lock::lock;
 use crate::mapped::{Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
 use crate::region::RegionName;
@@ -118,7 +119,7 @@ impl Hub {
         .into();
         let link = Arc::new(Link::new(NAME)?);
         {
-            let mut clients = hub.clients();
+            let mut clients = lock(&hub.clients);
             if !hub.link.is_alive() {
                 return Err(hub.link.disconnected());
             }
@@ -171,16 +172,11 @@ impl Hub {
 }
 
 impl HubInner {
-    fn clients(&self) -> MutexGuard<'_, Clients> {
-        // Nothing that holds the lock can leave a list half changed.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn close(&self) {
         if self.link.is_inherited() {
             return;
         }
-        let mut clients = self.clients();
+        let mut clients = lock(&self.clients);
         self.link.cut();
         clients.links.drain(..).filter_map(|link| link.upgrade()).for_each(|link| link.cut());
         clients.waiting.clear();
@@ -215,7 +211,7 @@ impl Acceptor for Queue<'_> {
 
     fn advance(&mut self, _open: usize, _service: &mut dyn Service) -> Vec<(RingSession, RegionName)> {
         let _ = rustix::io::read(&self.0.wake, &mut [0u8; 8]);
-        let arrived = std::mem::take(&mut self.0.clients().waiting);
+        let arrived = std::mem::take(&mut lock(&self.0.clients).waiting);
         arrived.into_iter().map(|session| (session, RegionName::default())).collect()
     }
 }

@@ -10,6 +10,7 @@ use crate::clock::Deadline;
 use crate::connection::Posted;
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
+use crate::lock::lock;
 use crate::mapped::{Link, MappedEndpoint};
 use crate::ring::{
     BODIES, CLIENT_SLEEPS, DAMAGED, REPLY_CHECKSUM, REPLY_TAG, REPLY_TOO_LONG, REQUEST_CHECKSUM, REQUEST_TAG,
@@ -250,7 +251,7 @@ impl<C: Calls> SharedCaller<C> {
 
     /// Sends a request; its turn lasts until [`wait`](Self::wait) or [`give_up`](Self::give_up).
     pub(crate) fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if let CallerState { caller: Some(caller), posted: posted @ None, .. } = &mut *state {
                 // Sending does not wait, so the lock may be held.
@@ -272,7 +273,7 @@ impl<C: Calls> SharedCaller<C> {
 
     /// Takes the reply to a posted request, which ends its turn, or gives the request back.
     pub(crate) fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let CallerState { caller: Some(caller), posted: Some(number), .. } = &mut *state else {
             return Err(FabricError::NotPosted);
         };
@@ -309,7 +310,7 @@ impl<C: Calls> SharedCaller<C> {
 
     /// Takes the caller out for the poster of the request.
     fn resume(&self, posted: &Posted) -> Result<Turn<'_, C>, FabricError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.posted.is_some_and(|number| posted.is(number)) {
             return Err(FabricError::NotPosted);
         }
@@ -344,11 +345,6 @@ impl<C: Calls> SharedCaller<C> {
             self.freed.notify_one();
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, CallerState<C>> {
-        // A request that was half sent by a thread that panicked is one that was given up.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The end of one thread's turn; gives the caller back when dropped, also by a panic: a call that
@@ -360,7 +356,7 @@ struct Turn<'s, C: Calls> {
 
 impl<C: Calls> Drop for Turn<'_, C> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.caller = self.caller.take();
         self.shared.end(state);
     }

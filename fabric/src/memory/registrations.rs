@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::lock::lock;
 
 /// Memory that is registered with a device.
 pub(crate) trait Registered: Debug + Send + Sync {
@@ -23,7 +25,7 @@ impl Registrations {
     /// Remembers one as long as it lives.
     #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "who registers is not built"))]
     pub(crate) fn enter(&self, registered: &Arc<dyn Registered>) {
-        let mut all = self.lock();
+        let mut all = lock(&self.registered);
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(registered));
     }
@@ -36,14 +38,9 @@ impl Registrations {
 
     /// Has all take back what reaches past `from`; `false` if a device may read there all the same.
     pub(crate) fn withdraw(&self, from: u64) -> bool {
-        let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = lock(&self.registered).iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|registered| registered.withdraw(from));
         self.kept.load(Ordering::Acquire) <= from
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<dyn Registered>>> {
-        // Held for single calls of the list.
-        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

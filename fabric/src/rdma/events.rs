@@ -3,12 +3,13 @@
 use std::ffi::CStr;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ibverbs_sys as ffi;
 use rustix::io::Errno;
 
 use super::RdmaError;
+use crate::lock::lock;
 
 /// The events of a device, which its users look at when something takes long or fails, and before
 /// anything new is made.
@@ -61,12 +62,11 @@ impl Events {
     /// allow.
     #[cfg(test)]
     pub(super) fn lose(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_gone = true;
+        lock(&self.state).is_gone = true;
     }
 
     fn noted(&self, context: NonNull<ffi::ibv_context>, port: u8) -> MutexGuard<'_, DeviceState> {
-        // What was noted stays true if another thread panicked meanwhile.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         while let Some(mut event) = next(context) {
             state.note(&event, port);
             // SAFETY: it came from ibv_get_async_event and is acknowledged once; until then what it

@@ -1,7 +1,7 @@
 //! The memory node's card: what is registered, and the ends of its clients' queue pairs.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::device::Device;
 use super::memory_region::RegionRights;
@@ -9,6 +9,7 @@ use super::queue_pair::QueuePair;
 use super::registered::{PieceUse, RegisteredExtents, RegisteredRegion};
 use super::wire::{CardReply, CardRequest, QueuePairInfo};
 use super::{CardAnswer, CardChoice, RdmaError, ServedAreas};
+use crate::lock::lock;
 use crate::memory::{Registered, SharedMemory};
 
 /// The card of a memory node.
@@ -51,8 +52,7 @@ impl NodeCard {
 
     /// The device, as it is there now.
     pub(super) fn device(&self) -> Result<Arc<Device>, RdmaError> {
-        // Replaced in one assignment.
-        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut device = lock(&self.device);
         if device.is_gone() {
             *device = Arc::new(Device::open(&device.choice)?);
         }
@@ -111,7 +111,7 @@ impl NodeCard {
     ) -> Arc<RegisteredRegion> {
         // Given back after the lock.
         let _left: Vec<_>;
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = lock(&self.regions);
         let is_it = |region: &RegisteredRegion| {
             Arc::ptr_eq(&region.memory, memory) && Arc::ptr_eq(region.device(), device)
         };

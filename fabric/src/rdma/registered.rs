@@ -14,6 +14,7 @@ use super::device::Device;
 use super::memory_region::{MemoryRegion, RegionRights};
 use super::registration_plan::{next_step, next_step_beside, stretch_of};
 use super::wire::RegisteredExtent;
+use crate::lock::lock;
 use crate::memory::{Registered, SharedMemory};
 
 /// After this long a client is told what is registered so far; it asks again for the rest.
@@ -92,7 +93,7 @@ impl<'r> RegistrationGuard<'r> {
     }
 
     fn take_back(&self) -> MutexGuard<'r, RegisteredPieces> {
-        let mut pieces = self.region.lock();
+        let mut pieces = lock(&self.region.pieces);
         if let Some(at) = pieces.busy.iter().position(|other| *other == self.busy) {
             pieces.busy.swap_remove(at);
         }
@@ -152,11 +153,6 @@ impl RegisteredRegion {
         &self.device
     }
 
-    fn lock(&self) -> MutexGuard<'_, RegisteredPieces> {
-        // What was registered stays so if making more of it panics.
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wait<'r>(&self, pieces: MutexGuard<'r, RegisteredPieces>) -> MutexGuard<'r, RegisteredPieces> {
         self.done.wait(pieces).unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,7 +160,7 @@ impl RegisteredRegion {
     /// Registers what was granted since, and tells all. What went wrong, and whether that is new.
     pub(super) fn tell(&self, area: u32, told: &mut RegisteredExtents) -> Option<(RdmaError, bool)> {
         let failed = self.grow();
-        let pieces = self.lock();
+        let pieces = lock(&self.pieces);
         told.known.extend(pieces.current.iter().map(|piece| Arc::clone(&piece.known)));
         told.extents.extend(pieces.current.iter().map(|RegisteredPiece { registered, .. }| {
             RegisteredExtent {
@@ -181,7 +177,7 @@ impl RegisteredRegion {
     /// Registers what was granted since, for as long as a client waits.
     fn grow(&self) -> Option<(RdmaError, bool)> {
         let (began, mut has_room) = (Instant::now(), true);
-        let mut pieces = self.lock();
+        let mut pieces = lock(&self.pieces);
         loop {
             let has_some = !pieces.current.is_empty();
             let rests = pieces.failed.is_some_and(|(since, pause)| since.elapsed() < pause);
@@ -229,7 +225,7 @@ impl RegisteredRegion {
 
     /// Gives back what was replaced and is not needed any more.
     pub(super) fn release_replaced(&self) {
-        let mut pieces = self.lock();
+        let mut pieces = lock(&self.pieces);
         let gone = pieces.forgotten(2 * self.stretch);
         self.give_back(pieces, gone);
     }
@@ -237,7 +233,7 @@ impl RegisteredRegion {
     /// Up to where a card can read at most.
     #[cfg(test)]
     pub(super) fn reach(&self) -> u64 {
-        let pieces = self.lock();
+        let pieces = lock(&self.pieces);
         let known = pieces.current.iter().chain(&pieces.superseded);
         known.map(|piece| piece.registered.end()).max().unwrap_or(0)
     }
@@ -253,7 +249,7 @@ impl RegisteredRegion {
 
 impl Registered for RegisteredRegion {
     fn withdraw(&self, from: u64) {
-        let mut pieces = self.lock();
+        let mut pieces = lock(&self.pieces);
         while pieces.busy.iter().any(|busy| busy.end > from) {
             pieces = self.wait(pieces);
         }

@@ -1,12 +1,13 @@
 //! A client's network card, and the socket over which it and the memory node's card are introduced
 //! to each other.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::frame::{HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED};
 use super::stream::{InVain, Stream};
 use crate::clock::Deadline;
 use crate::error::FabricError;
+use crate::lock::lock;
 use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
 use crate::rdma::{CardChoice, CardCounters, ClientCard, Introduction, RdmaError};
 
@@ -29,8 +30,7 @@ impl SharedCard {
 
     /// The card, opened once for all endpoints.
     pub(super) fn card(&self) -> Result<Arc<ClientCard>, FabricError> {
-        // Set in one assignment.
-        let mut card = self.card.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut card = lock(&self.card);
         if let Some(card) = card.as_ref().filter(|card| !card.is_gone()) {
             return Ok(Arc::clone(card));
         }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::socket::{Origin, Party};
+use crate::lock::lock;
 
 /// How long a refusal is held back from an address that has failed too often.
 pub(super) const HOLD: Duration = Duration::from_secs(1);
@@ -27,8 +28,7 @@ impl Attempts {
     /// Counts a failure, and says whether its refusal is held back.
     pub(super) fn failed(&self, origin: &Origin, now: Instant) -> bool {
         let Party::Network(address) = origin.party() else { return false };
-        // Held for a few operations of the map.
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = lock(&self.failures);
         if failures.len() >= MAX_ADDRESSES && !failures.contains_key(&address) {
             let oldest = failures.iter().min_by_key(|(_, (_, at))| *at).map(|(address, _)| *address);
             oldest.and_then(|oldest| failures.remove(&oldest));

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::FabricError;
+use crate::lock::lock;
 
 /// A queue with one taker, who sleeps on a descriptor when there is nothing.
 ///
@@ -33,7 +34,7 @@ impl<T> Mailbox<T> {
 
     /// Puts a message into the queue and wakes its taker if it sleeps.
     pub(super) fn post(&self, message: T) {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         queue.push_back(message);
         self.count.store(queue.len(), Ordering::Release);
         drop(queue);
@@ -53,7 +54,7 @@ impl<T> Mailbox<T> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         let message = queue.pop_front();
         self.count.store(queue.len(), Ordering::Release);
         message
@@ -68,7 +69,7 @@ impl<T> Mailbox<T> {
     /// it must not.
     pub(super) fn begin_sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
-        self.lock().is_empty()
+        lock(&self.queue).is_empty()
     }
 
     /// The taker is awake, and takes back what woke it.
@@ -77,11 +78,6 @@ impl<T> Mailbox<T> {
         if was_woken {
             let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
-        // Held for a push or a pop.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

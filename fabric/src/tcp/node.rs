@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::address::Target;
@@ -22,6 +22,7 @@ use super::token::{Rights, Token, TokenSet};
 use super::unauthenticated::{NewcomerGuard, Newcomers};
 use crate::descriptors::TakenDescriptors;
 use crate::error::FabricError;
+use crate::lock::lock;
 use crate::rdma::NodeCard;
 use crate::region::RegionName;
 use crate::service::ClientId;
@@ -184,9 +185,9 @@ pub(super) struct ServingState {
     pub(super) waits: Vec<WaitCounts>,
     reports: AtomicUsize,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
-    tokens: RwLock<Arc<TokenSet>>,
+    tokens: Mutex<Arc<TokenSet>>,
     /// By which encrypted connections are begun.
-    tls: RwLock<Option<ServerSide>>,
+    tls: Mutex<Option<ServerSide>>,
     pub(super) attempts: Attempts,
 }
 
@@ -196,7 +197,7 @@ impl ServingState {
         card: Option<NodeCard>,
         tls: Option<ServerSide>,
     ) -> Result<Self, FabricError> {
-        let tokens = RwLock::new(Arc::new(std::mem::take(&mut options.tokens)));
+        let tokens = Mutex::new(Arc::new(std::mem::take(&mut options.tokens)));
         let threads = (0..options.io_threads.max(1)).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let request_memory = RequestMemory::new(options.request_memory);
         let waits = std::iter::repeat_with(WaitCounts::default).take(options.io_threads.max(1)).collect();
@@ -215,47 +216,40 @@ impl ServingState {
             reports: AtomicUsize::new(0),
             clients: Mutex::default(),
             tokens,
-            tls: RwLock::new(tls),
+            tls: Mutex::new(tls),
             attempts: Attempts::default(),
         })
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
-        // Held for one call of the map.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn enter(&self, client: &Arc<Client>) {
-        self.clients().insert(client.id().0, Arc::clone(client));
+        lock(&self.clients).insert(client.id().0, Arc::clone(client));
     }
 
     pub(super) fn leave(&self, client: ClientId) {
-        self.clients().remove(&client.0);
+        lock(&self.clients).remove(&client.0);
     }
 
     /// The tokens that let clients in now.
     pub(super) fn tokens(&self) -> Arc<TokenSet> {
-        // Held for a copy of the pointer.
-        Arc::clone(&self.tokens.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.tokens))
     }
 
     /// Has other tokens from here on; clients that came by one that is not among them are hung up
     /// on.
     pub(super) fn set_tokens(&self, tokens: TokenSet) {
-        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        *lock(&self.tokens) = Arc::new(tokens);
         // After that, so that the service finds clients that the old ones still let in.
         self.service_side.post(ToService::TokensChanged);
     }
 
     /// By which encrypted connections are begun now.
     pub(super) fn tls(&self) -> Option<ServerSide> {
-        // Held for a copy of the pointer.
-        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.tls).clone()
     }
 
     /// Begins encrypted connections in another way from here on.
     pub(super) fn set_tls(&self, tls: ServerSide) {
-        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(tls);
+        *lock(&self.tls) = Some(tls);
     }
 
     /// Whether the right by which a client came in still holds.
@@ -270,7 +264,7 @@ impl ServingState {
 
     /// The client that another socket names, with its secret.
     pub(super) fn named(&self, asked: &Membership) -> Option<Arc<Client>> {
-        let client = self.clients().get(&asked.client).cloned()?;
+        let client = lock(&self.clients).get(&asked.client).cloned()?;
         let known = client.welcome.membership.secret;
         // All of it, whatever the first bytes are.
         let differs = (known[0] ^ asked.secret[0]) | (known[1] ^ asked.secret[1]);

@@ -10,8 +10,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use crate::lock::lock;
 use crate::region::RegionName;
 
 /// Bytes that are held, and the numbers of those that wait for some, in the order in which they
@@ -20,13 +21,6 @@ use crate::region::RegionName;
 struct Account {
     held: AtomicUsize,
     starved: Mutex<VecDeque<u64>>,
-}
-
-impl Account {
-    fn starved(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        // Held for one call of the queue.
-        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The memory for requests of all clients.
@@ -46,8 +40,7 @@ impl RequestMemory {
 
     /// The share of a region's clients.
     pub(super) fn share(self: &Arc<Self>, region: &RegionName) -> Share {
-        // Every change of it leaves a map.
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = lock(&self.regions);
         let own = regions.get(region).and_then(Weak::upgrade).unwrap_or_else(|| {
             regions.retain(|_, account| account.strong_count() > 0);
             let own = Arc::default();
@@ -109,13 +102,14 @@ impl Charge {
     fn may_exceed(&mut self, fits: bool) -> bool {
         let Share { memory, own } = &self.share;
         let number = *self.number.get_or_insert_with(|| {
-            let mut all = memory.all.starved();
+            let mut all = lock(&memory.all.starved);
             let number = memory.next_starved.fetch_add(1, Ordering::Relaxed);
             all.push_back(number);
-            own.starved().push_back(number);
+            lock(&own.starved).push_back(number);
             number
         });
-        fits && own.starved().front() == Some(&number) || memory.all.starved().front() == Some(&number)
+        fits && lock(&own.starved).front() == Some(&number)
+            || lock(&memory.all.starved).front() == Some(&number)
     }
 
     fn give_back(&self, bytes: usize) {
@@ -130,7 +124,7 @@ impl Drop for Charge {
         self.give_back(self.bytes);
         if let Some(number) = self.number {
             for account in [&self.share.memory.all, &self.share.own] {
-                account.starved().retain(|other| *other != number);
+                lock(&account.starved).retain(|other| *other != number);
             }
         }
     }
@@ -175,7 +169,7 @@ mod tests {
         assert!(memory.all.held.load(Ordering::Relaxed) <= 16 * MIB);
         drop(held);
         assert_eq!(memory.all.held.load(Ordering::Relaxed), 0);
-        assert!(memory.all.starved().is_empty());
+        assert!(lock(&memory.all.starved).is_empty());
     }
 
     #[test]

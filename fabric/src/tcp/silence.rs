@@ -4,9 +4,11 @@
 //! as long as the patience with which a memory node counts as gone. So waits in vain are added up
 //! until anything comes.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::lock::lock;
 
 /// The silence over all sockets of a client.
 #[derive(Debug)]
@@ -46,8 +48,7 @@ impl SilenceTimer {
     /// Adds a wait in which nothing came over its socket, and says whether the memory node counts
     /// as gone.
     pub(super) fn waited(&self, from: Instant, to: Instant) -> bool {
-        // Held for an addition.
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = lock(&self.waits);
         if !self.is_silent.swap(true, Ordering::Relaxed) {
             *waits = Waits::default();
         }

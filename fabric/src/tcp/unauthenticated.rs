@@ -4,11 +4,12 @@
 //! whatever the number of threads; they count neither among the connections of clients nor among
 //! the descriptors that clients and tables share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::socket::{Origin, Party};
 use crate::eviction_choice::{GRACE, MAX_GREETING, first_of_most};
+use crate::lock::lock;
 
 /// Further sockets of known clients, among these, that stay whatever others come.
 const MAX_KNOWN: usize = MAX_GREETING / 2;
@@ -57,14 +58,9 @@ impl Newcomers {
     /// The most that are there at once.
     pub(super) const MAX: usize = MAX_GREETING + MAX_LEAVING;
 
-    fn state(&self) -> MutexGuard<'_, NewcomerList> {
-        // Held for a look at a list that is short.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether none may come now, because none of those here can be sent away yet.
     pub(super) fn is_full(&self, now: Instant) -> bool {
-        let state = self.state();
+        let state = lock(&self.state);
         let is_left_alone = |at: usize| now < state.here[at].since + GRACE;
         state.here.len() >= Self::MAX || state.crowding().is_some_and(is_left_alone)
     }
@@ -77,7 +73,7 @@ impl Newcomers {
         thread: usize,
         now: Instant,
     ) -> (NewcomerGuard, Option<Evicted>) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let crowded = state.crowding().map(|at| {
             let newcomer = &mut state.here[at];
             newcomer.is_leaving = true;
@@ -107,7 +103,7 @@ impl NewcomerGuard {
     /// It has named a client and its secret, which strangers cannot: others do not take its place,
     /// if few such have one.
     pub(super) fn is_of_client(&self) {
-        let mut state = self.of.state();
+        let mut state = lock(&self.of.state);
         let known = state.here.iter().filter(|newcomer| newcomer.is_known).count();
         let own =
             state.here.iter_mut().find(|newcomer| newcomer.number == self.number && !newcomer.is_leaving);
@@ -119,7 +115,7 @@ impl NewcomerGuard {
 
 impl Drop for NewcomerGuard {
     fn drop(&mut self) {
-        self.of.state().here.retain(|newcomer| newcomer.number != self.number);
+        lock(&self.of.state).here.retain(|newcomer| newcomer.number != self.number);
     }
 }
 
@@ -157,13 +153,13 @@ mod tests {
             flood.push(place);
         }
         assert!(all.is_full(later), "those that are to go have not gone");
-        assert_eq!(all.state().here.len(), Newcomers::MAX);
+        assert_eq!(lock(&all.state).here.len(), Newcomers::MAX);
         flood.drain(..MAX_LEAVING);
         assert!(!all.is_full(later));
         // What an address has in IPv6 clothes is the address's own.
         let (_place, crowded) = all.enter(&at("::ffff:192.0.2.2"), 0, later);
         assert_eq!(crowded.map(|crowded| crowded.number), Some(flood[0].number));
         drop((honest, flood));
-        assert_eq!(all.state().here.len(), 1);
+        assert_eq!(lock(&all.state).here.len(), 1);
     }
 }

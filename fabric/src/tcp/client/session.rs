@@ -2,12 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::greeting::Greeting;
 use crate::clock::Deadline;
 use crate::error::FabricError;
+use crate::lock::lock;
 use crate::mapped::Link;
 use crate::node_end::Watch;
 use crate::random::random_bits;
@@ -63,7 +64,7 @@ pub(in crate::tcp) struct Session {
 impl Session {
     /// A socket for an endpoint: one that another endpoint has left, or a new one.
     pub(in crate::tcp) fn channel(&self, patience: Duration) -> Result<Channel, FabricError> {
-        let kept = self.kept().pop();
+        let kept = lock(&self.kept).pop();
         if let Some(mut channel) = kept {
             // What another endpoint was told is older than what this one reads.
             channel.watched = None;
@@ -144,16 +145,11 @@ impl Session {
     /// Keeps a socket for the next endpoint, if nothing is under way over it.
     pub(in crate::tcp) fn keep(&self, channel: Channel) {
         if channel.is_idle() && self.link.is_alive() {
-            let mut kept = self.kept();
+            let mut kept = lock(&self.kept);
             if kept.len() < MAX_KEPT {
                 kept.push(channel);
             }
         }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<Channel>> {
-        // Held for a push or a pop.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
