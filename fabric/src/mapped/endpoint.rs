@@ -60,8 +60,7 @@ impl MappedEndpoint {
     }
 
     /// The counts, to be read by other threads.
-    #[must_use]
-    pub fn shared_meter(&self) -> Arc<Meter> {
+    pub(crate) fn shared_meter(&self) -> Arc<Meter> {
         Arc::clone(&self.reach.meter)
     }
 

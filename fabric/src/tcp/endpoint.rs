@@ -37,7 +37,7 @@ pub struct TcpEndpoint {
     channel: Option<Box<Channel>>,
     /// Where the address asks for a network card.
     by_card: Option<Box<CardReader>>,
-    meter: Arc<Meter>,
+    meter: Meter,
     spin: Spin,
     next_ticket: u64,
     done: VecDeque<Completion>,
@@ -58,7 +58,7 @@ impl TcpEndpoint {
             session: Arc::clone(session),
             channel: None,
             by_card: session.card.clone().map(|shared| Box::new(CardReader::new(shared))),
-            meter: Arc::new(Meter::new()),
+            meter: Meter::new(),
             spin: Spin::new(session.spin),
             next_ticket: 0,
             done: VecDeque::new(),
@@ -67,12 +67,6 @@ impl TcpEndpoint {
             moved_at: Instant::now(),
             words: Box::default(),
         }
-    }
-
-    /// The counts, to be read by other threads.
-    #[must_use]
-    pub fn shared_meter(&self) -> Arc<Meter> {
-        Arc::clone(&self.meter)
     }
 
     /// The memory node's address.
