@@ -54,15 +54,10 @@ pub(super) fn no_such_area(area: AreaId) -> Box<FabricError> {
 
 #[inline(always)]
 pub(super) fn read(areas: &[Area], request: &PostedVerb, buffer: &mut [u64]) -> Outcome {
-    use zerocopy::IntoBytes;
     let area = area(areas, request.area)?;
     let (word, len) = (request.word as usize, request.len as usize);
     let landing = &mut buffer[word..word + len.div_ceil(8)];
-    let outcome = match len % 8 {
-        0 if request.stride > 0 => area.memory.read_records(request.offset, landing, request.stride as usize),
-        0 => area.memory.read_words(request.offset, landing),
-        _ => area.memory.read_bytes(request.offset, &mut landing.as_mut_bytes()[..len]),
-    };
+    let outcome = area.memory.read_landing(request.offset, len, request.stride as usize, landing);
     outcome.map_err(|error| fault(request.area, error.into()))
 }
 

@@ -16,6 +16,8 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU64, fence};
 
+use zerocopy::IntoBytes;
+
 use super::copy;
 use super::{OutOfBounds, SharedMemory};
 
@@ -45,6 +47,28 @@ impl SharedMemory {
             return Ok(());
         }
         self.read_many(offset, out, stride)
+    }
+
+    /// Copies what a READ of `len` bytes lands, in the words that these take: records of `stride`
+    /// words, or none if that is 0, and zeros after the last byte.
+    #[inline(always)]
+    pub(crate) fn read_landing(
+        &self,
+        offset: u64,
+        len: usize,
+        stride: usize,
+        out: &mut [u64],
+    ) -> Result<(), OutOfBounds> {
+        match len % 8 {
+            0 if stride > 0 => self.read_records(offset, out, stride),
+            0 => self.read_words(offset, out),
+            _ => {
+                if let Some(last) = out.last_mut() {
+                    *last = 0;
+                }
+                self.read_bytes(offset, &mut out.as_mut_bytes()[..len])
+            }
+        }
     }
 
     fn read_many(&self, offset: u64, out: &mut [u64], stride: usize) -> Result<(), OutOfBounds> {

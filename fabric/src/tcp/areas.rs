@@ -168,18 +168,7 @@ impl Areas {
     }
 
     fn copy_from(memory: &SharedMemory, entry: &ReadEntry, out: &mut [u64]) -> Result<(), FrameError> {
-        if entry.len.is_multiple_of(8) {
-            match entry.stride {
-                0 => memory.read_words(entry.offset, out)?,
-                stride => memory.read_records(entry.offset, out, stride as usize)?,
-            }
-        } else {
-            if let Some(last) = out.last_mut() {
-                *last = 0;
-            }
-            memory.read_bytes(entry.offset, &mut out.as_mut_bytes()[..entry.len as usize])?;
-        }
-        Ok(())
+        Ok(memory.read_landing(entry.offset, entry.len as usize, entry.stride as usize, out)?)
     }
 
     fn area(&self, area: u8) -> Result<&SharedMemory, FrameError> {
