@@ -46,6 +46,8 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("fpcache-fabric needs Linux on a little-endian 64-bit machine");
 
+#[cfg(not(all(feature = "rdma", feature = "tls")))]
+mod absent;
 pub mod backend;
 mod bell;
 pub mod clock;
