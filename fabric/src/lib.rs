@@ -82,6 +82,7 @@ pub mod service;
 pub mod serving;
 pub mod shm;
 mod spin;
+mod target;
 pub mod tcp;
 pub mod verbs;
 

@@ -1,13 +1,13 @@
 //! The client's side: connecting, and the connection.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SendFlags;
 use zerocopy::IntoBytes;
 
 use super::ShmAddress;
@@ -24,6 +24,7 @@ use crate::memory::{Access, SharedMemory, cannot_shrink};
 use crate::node_end::Watch;
 use crate::region::RegionName;
 use crate::ring::RingLayout;
+use crate::target::{self, Target};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -97,9 +98,9 @@ fn connect_to(address: &ShmAddress, options: &ConnectOptions) -> Result<ShmConne
 fn reach(address: &ShmAddress, options: &ConnectOptions) -> Result<OwnedFd, FabricError> {
     let mut places = address.places()?.into_iter();
     // There is always one.
-    let first = reach_at(address, &places.next().unwrap_or_default(), options);
+    let first = reach_at(address, places.next().unwrap_or_default(), options.deadline);
     places.fold(first, |reached, path| match reached {
-        Err(nobody @ FabricError::NoMemoryNode { .. }) => match reach_at(address, &path, options) {
+        Err(nobody @ FabricError::NoMemoryNode { .. }) => match reach_at(address, path, options.deadline) {
             // If no place has a listener, the first is the likelier one.
             Err(FabricError::NoMemoryNode { .. }) => Err(nobody),
             reached => reached,
@@ -108,36 +109,12 @@ fn reach(address: &ShmAddress, options: &ConnectOptions) -> Result<OwnedFd, Fabr
     })
 }
 
-fn reach_at(address: &ShmAddress, path: &Path, options: &ConnectOptions) -> Result<OwnedFd, FabricError> {
-    let name = SocketAddrUnix::new(path).map_err(FabricError::io("naming the socket"))?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(FabricError::io("creating a socket"))?;
-    loop {
-        match rustix::net::connect(&socket, &name) {
-            Ok(()) => return Ok(socket),
-            Err(Errno::INTR) => {}
-            // Its queue of waiting clients is full.
-            Err(Errno::AGAIN) => {
-                if options.deadline.has_passed(Instant::now()) {
-                    return Err(FabricError::DeadlinePassed {
-                        waiting_for: "the memory node to accept clients",
-                    });
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR | Errno::PROTOTYPE) => {
-                let (address, path) = (address.to_string(), path.display().to_string());
-                return Err(FabricError::NoMemoryNode { address, path });
-            }
-            Err(Errno::ACCESS | Errno::PERM) => {
-                let user = rustix::process::geteuid().as_raw();
-                let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
-                return Err(FabricError::UserRefused { user, address: address.to_string(), remedy });
-            }
-            Err(errno) => return Err(FabricError::io("connecting to the memory node")(errno)),
-        }
-    }
+fn reach_at(address: &ShmAddress, path: PathBuf, deadline: Deadline) -> Result<OwnedFd, FabricError> {
+    let place = Target::Unix(path);
+    target::connect(&place, deadline).map_err(|errno| match errno {
+        Errno::TIME => FabricError::DeadlinePassed { waiting_for: "the memory node to accept clients" },
+        errno => target::not_reached(address, &place, errno),
+    })
 }
 
 fn await_welcome(

@@ -6,14 +6,16 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::AddressError;
+use crate::clock::Deadline;
 use crate::credentials::peer_of;
 use crate::process::{Wait, lock_holder};
+use crate::target::{self, Target};
 
 /// Why a memory node cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -158,12 +160,10 @@ pub(crate) fn give_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
 }
 
 pub(super) fn open_socket(path: &Path, mode: Mode) -> Result<OwnedFd, ListenError> {
-    let name = SocketAddrUnix::new(path).map_err(os("naming the socket", path))?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(os("creating the socket", path))?;
+    let place = Target::Unix(path.to_owned());
+    let socket = target::open(&place).map_err(os("creating the socket", path))?;
     prepare_mode(&socket, mode).map_err(os("setting the permissions of", path))?;
-    rustix::net::bind(&socket, &name).map_err(os("binding the socket", path))?;
+    target::bind(&socket, &place).map_err(os("binding the socket", path))?;
     let listening = give_mode(path, mode)
         .map_err(os("setting the permissions of", path))
         .and_then(|()| rustix::net::listen(&socket, 128).map_err(os("listening at", path)));
@@ -218,13 +218,8 @@ pub(super) fn listener(path: &Path) -> Option<u32> {
 
 /// Whether a process listens at a socket file, and which.
 fn probe(path: &Path) -> Probe {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
-        return Probe::Live(None);
-    };
-    let Ok(name) = SocketAddrUnix::new(path) else { return Probe::Live(None) };
-    match rustix::net::connect(&socket, &name) {
-        Ok(()) => Probe::Live(peer_of(&socket).ok().and_then(|peer| peer.process)),
+    match target::connect(&Target::Unix(path.to_owned()), Deadline::at(Instant::now())) {
+        Ok(socket) => Probe::Live(peer_of(&socket).ok().and_then(|peer| peer.process)),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Probe::Dead,
         // A full queue, or no permission: there is a listener.
         Err(_) => Probe::Live(None),

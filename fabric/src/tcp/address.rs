@@ -13,6 +13,7 @@ use super::tls::TlsTrust;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::rdma::{CardChoice, DEFAULT_PORT};
+use crate::target::Target;
 use error::{MAX_PATH, TcpAddressError};
 
 const TCP: &str = "tcp://";
@@ -49,38 +50,6 @@ enum HostOrPath {
     /// A socket file, and the user whose memory node is meant, if that is another one than the
     /// client's.
     Path(PathBuf, Option<u32>),
-}
-
-/// Where a socket is connected to or bound.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Target {
-    Internet(SocketAddr),
-    Unix(PathBuf),
-}
-
-impl Target {
-    /// Whether a socket at one of them keeps sockets from the other: all addresses of a family
-    /// include each, and those of IPv6 the ones of IPv4.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let includes = |all: &SocketAddr, one: &SocketAddr| {
-            all.ip() == one.ip() || all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4())
-        };
-        match (self, other) {
-            (Self::Internet(one), Self::Internet(other)) => {
-                one.port() == other.port() && (includes(one, other) || includes(other, one))
-            }
-            (one, other) => one == other,
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Internet(address) => address.fmt(f),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
 }
 
 impl TcpAddress {
@@ -328,16 +297,6 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-
-    #[test]
-    fn sockets_at_all_addresses_keep_others_of_their_port_away() {
-        let at = |text: &str| Target::Internet(text.parse().unwrap());
-        let overlap = |one, other| at(one).overlaps(&at(other)) && at(other).overlaps(&at(one));
-        assert!(overlap("127.0.0.1:1", "127.0.0.1:1") && overlap("0.0.0.0:1", "127.0.0.1:1"));
-        assert!(overlap("[::]:1", "[::1]:1") && overlap("[::]:1", "127.0.0.1:1"));
-        assert!(!overlap("127.0.0.1:1", "127.0.0.1:2") && !overlap("127.0.0.1:1", "127.0.0.2:1"));
-        assert!(!overlap("0.0.0.0:1", "[::1]:1"));
-    }
 
     #[test]
     fn addresses_read_back_as_written() {

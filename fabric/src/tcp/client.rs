@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::address::{Target, TcpAddress};
+use super::address::TcpAddress;
 use super::calls::Caller;
 use super::card::SharedCard;
 use super::endpoint::TcpEndpoint;
@@ -27,6 +27,7 @@ use crate::rdma::{CardCounts, RdmaError};
 use crate::region::RegionName;
 use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
+use crate::target::Target;
 use greeting::Greeting;
 use session::{Session, begin};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::address::{Target, TcpAddress};
+use super::address::TcpAddress;
 use super::io_thread::IoThread;
 use super::node::{Listening, ServingState};
 use super::options::ListenOptions;
@@ -30,6 +30,7 @@ use crate::serving::{Serving, StopHandle};
 use crate::shm::{
     ListenError, PathLock, give_mode, os, prepare_mode, refuse_others_name, remove_stale, socket_mode,
 };
+use crate::target::{self, Target};
 
 /// Connections that the kernel holds for a listening socket.
 const BACKLOG: i32 = 256;
@@ -98,7 +99,7 @@ impl Listener {
             refuse_others_name(address, address.owner())?;
             check_tls(address, tls.is_some())?;
             let targets = address.targets()?;
-            let is_beyond = |target: &&Target| !socket::is_local(target);
+            let is_beyond = |target: &&Target| !target::is_local(target);
             if let Some(target) = targets.iter().find(is_beyond).filter(|_| options.tokens.is_empty()) {
                 return Err(beyond_this_machine(address, target));
             }
@@ -117,7 +118,7 @@ impl Listener {
                 _ => (socket.1.clone(), address.clone()),
             };
             let needs_token = match &at {
-                Target::Internet(_) => options.require_token || !socket::is_local(&at),
+                Target::Internet(_) => options.require_token || !target::is_local(&at),
                 Target::Unix(_) => false,
             };
             let is_tls = address.trust().is_some();
@@ -293,7 +294,7 @@ fn refused(target: &Target, errno: Errno) -> ListenError {
 }
 
 fn listen_at(target: &Target, lets_others_in: bool) -> Result<OwnedFd, Errno> {
-    let socket = socket::open(target)?;
+    let socket = target::open(target)?;
     if let Target::Internet(_) = target {
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
@@ -303,7 +304,7 @@ fn listen_at(target: &Target, lets_others_in: bool) -> Result<OwnedFd, Errno> {
     if let Target::Unix(_) = target {
         prepare_mode(&socket, mode)?;
     }
-    socket::bind(&socket, target)?;
+    target::bind(&socket, target)?;
     if let Target::Unix(path) = target {
         give_mode(path, mode)?;
     }

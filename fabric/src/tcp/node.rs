@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::address::Target;
 use super::areas::Areas;
 use super::counters::{HangUp, HangUpCounts, WaitCounts};
 use super::failed_logins::Attempts;
@@ -26,6 +25,7 @@ use crate::lock::lock;
 use crate::rdma::NodeCard;
 use crate::region::RegionName;
 use crate::service::ClientId;
+use crate::target::Target;
 
 /// Reports of hang-ups that wait for the service, at most: more are counted and not told.
 const MAX_REPORTS: usize = 64;

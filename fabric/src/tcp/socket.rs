@@ -6,21 +6,20 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 
-use super::address::{Target, TcpAddress};
+use super::address::TcpAddress;
 use crate::bell::timespec;
 use crate::clock::Deadline;
 use crate::credentials::peer_of;
 use crate::error::FabricError;
+use crate::target::{FLAGS, Target, connect, not_reached};
 
 /// When a silent connection is first asked whether its peer is there, how often then, and how many
 /// answers may be missing.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 /// How long sent bytes may stay without an acknowledgement, in milliseconds.
 const UNACKNOWLEDGED: u32 = 30_000;
-
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// The outcome of an attempt to move bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,24 +98,6 @@ pub(super) fn prepare(socket: impl AsFd, target: &Target) -> Result<(), FabricEr
         .map_err(FabricError::io("preparing a socket"))
 }
 
-/// A socket for a target.
-pub(super) fn open(target: &Target) -> Result<OwnedFd, Errno> {
-    let family = match target {
-        Target::Internet(address) if address.is_ipv4() => AddressFamily::INET,
-        Target::Internet(_) => AddressFamily::INET6,
-        Target::Unix(_) => AddressFamily::UNIX,
-    };
-    rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)
-}
-
-/// Binds a socket, or begins to connect it.
-pub(super) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
-    match target {
-        Target::Internet(address) => rustix::net::bind(socket, address),
-        Target::Unix(path) => rustix::net::bind(socket, &SocketAddrUnix::new(path)?),
-    }
-}
-
 /// A socket connected to a listener at one of an address's targets, and that target. One that is
 /// silent leaves the others their share of the time. If all fail, the error is that of the first
 /// one without a listener, else that of the first.
@@ -156,31 +137,6 @@ pub(super) fn reach(
         .unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
 }
 
-/// Why a target was not reached.
-fn not_reached(address: &TcpAddress, target: &Target, errno: Errno) -> FabricError {
-    match errno {
-        Errno::ACCESS | Errno::PERM if matches!(target, Target::Unix(_)) => {
-            let user = rustix::process::geteuid().as_raw();
-            let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
-            FabricError::UserRefused { user, address: address.to_string(), remedy }
-        }
-        Errno::CONNREFUSED
-        // It ended before it accepted this connection.
-        | Errno::CONNRESET
-        | Errno::NOENT
-        | Errno::HOSTUNREACH
-        | Errno::NETUNREACH
-        | Errno::TIMEDOUT
-        | Errno::TIME
-        | Errno::NOTDIR
-        | Errno::PROTOTYPE => {
-            FabricError::NoMemoryNode { address: address.to_string(), path: target.to_string() }
-        }
-        Errno::ADDRNOTAVAIL => FabricError::NoLocalPort { address: address.to_string() },
-        errno => FabricError::io("connecting to the memory node")(errno),
-    }
-}
-
 /// Refuses a listener at a unix socket that is neither this process's user nor root, nor the user
 /// that the address names: others may have put a socket there.
 fn look_who_listens(socket: &OwnedFd, address: &TcpAddress, target: &Target) -> Result<(), FabricError> {
@@ -199,46 +155,6 @@ fn is_believed(named: Option<u32>, own: u32, user: u32) -> bool {
     match named {
         Some(named) => user == named,
         None => user == own || user == 0,
-    }
-}
-
-/// A connected socket; `TIME` if the deadline passed.
-fn connect(target: &Target, deadline: Deadline) -> Result<OwnedFd, Errno> {
-    let socket = open(target)?;
-    let begun = || match target {
-        Target::Internet(address) => rustix::net::connect(&socket, address),
-        Target::Unix(path) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?),
-    };
-    loop {
-        match begun() {
-            Ok(()) | Err(Errno::ISCONN) => return Ok(socket),
-            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {}
-            // The queue of a unix socket is full, which nothing announces.
-            Err(Errno::AGAIN) => {
-                if deadline.has_passed(Instant::now()) {
-                    return Err(Errno::TIME);
-                }
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            }
-            Err(errno) => return Err(errno),
-        }
-        let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
-        let timeout = deadline.remaining(Instant::now()).map(timespec);
-        match poll(&mut ready, timeout.as_ref()) {
-            Ok(0) => return Err(Errno::TIME),
-            Ok(_) => sockopt::socket_error(&socket)??,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
-/// Whether a target is only for this machine.
-pub(super) fn is_local(target: &Target) -> bool {
-    match target {
-        Target::Internet(address) => address.ip().is_loopback(),
-        Target::Unix(_) => true,
     }
 }
 
@@ -315,6 +231,7 @@ pub(super) fn bound_buffers(socket: impl AsFd, bytes: usize) -> Result<(), Errno
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::{bind, open};
     use crate::tcp::{ConnectOptions, connect as connect_by_url};
 
     /// All of the time was the first one's.
@@ -367,26 +284,6 @@ mod tests {
         let error = reach(&name, &[odd.clone(), good], within()).unwrap_err();
         assert!(matches!(error, FabricError::NoMemoryNode { .. }), "{error}");
         assert!(matches!(reach(&name, &[odd], within()), Err(FabricError::Io { .. })));
-    }
-
-    /// A firewall forbids connections, too.
-    #[test]
-    fn permissions_of_socket_files_are_spoken_of_where_there_is_a_file() {
-        let name: TcpAddress = "tcp://127.0.0.1:1".parse().unwrap();
-        let by_address = not_reached(&name, &Target::Internet("127.0.0.1:1".parse().unwrap()), Errno::PERM);
-        assert!(!by_address.to_string().contains("socket file"), "{by_address}");
-        let by_path = not_reached(&name, &Target::Unix("/here".into()), Errno::PERM);
-        assert!(matches!(by_path, FabricError::UserRefused { .. }), "{by_path}");
-    }
-
-    /// It counted as a memory node that has gone, and ended connections that were well.
-    #[test]
-    fn a_lack_of_local_ports_does_not_say_that_nobody_listens() {
-        let name: TcpAddress = "tcp://127.0.0.1:1".parse().unwrap();
-        let target = Target::Internet("127.0.0.1:1".parse().unwrap());
-        let error = not_reached(&name, &target, Errno::ADDRNOTAVAIL);
-        assert!(matches!(error, FabricError::NoLocalPort { .. }), "{error}");
-        assert_eq!(error.kind(), crate::ErrorKind::Retry);
     }
 
     #[test]

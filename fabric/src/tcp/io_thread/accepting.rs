@@ -149,7 +149,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::tcp::address::Target;
+    use crate::target::Target;
     use crate::tcp::node::{ServingState, ToService};
     use crate::tcp::options::ListenOptions;
 

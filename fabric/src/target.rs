@@ -1,0 +1,168 @@
+//! The places of sockets: where they are bound, and what they are connected to.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::bell::timespec;
+use crate::clock::Deadline;
+use crate::error::FabricError;
+
+/// Of sockets that never block.
+pub(crate) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// Where a socket is connected to or bound.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Internet(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Target {
+    /// Whether a socket at one of them keeps sockets from the other: all addresses of a family
+    /// include each, and those of IPv6 the ones of IPv4.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let includes = |all: &SocketAddr, one: &SocketAddr| {
+            all.ip() == one.ip() || all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4())
+        };
+        match (self, other) {
+            (Self::Internet(one), Self::Internet(other)) => {
+                one.port() == other.port() && (includes(one, other) || includes(other, one))
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internet(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A socket for a target.
+pub(crate) fn open(target: &Target) -> Result<OwnedFd, Errno> {
+    let family = match target {
+        Target::Internet(address) if address.is_ipv4() => AddressFamily::INET,
+        Target::Internet(_) => AddressFamily::INET6,
+        Target::Unix(_) => AddressFamily::UNIX,
+    };
+    rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)
+}
+
+/// Binds a socket, or begins to connect it.
+pub(crate) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
+    match target {
+        Target::Internet(address) => rustix::net::bind(socket, address),
+        Target::Unix(path) => rustix::net::bind(socket, &SocketAddrUnix::new(path)?),
+    }
+}
+
+/// A connected socket; `TIME` if the deadline passed.
+pub(crate) fn connect(target: &Target, deadline: Deadline) -> Result<OwnedFd, Errno> {
+    let socket = open(target)?;
+    let begun = || match target {
+        Target::Internet(address) => rustix::net::connect(&socket, address),
+        Target::Unix(path) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?),
+    };
+    loop {
+        match begun() {
+            Ok(()) | Err(Errno::ISCONN) => return Ok(socket),
+            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {}
+            // The queue of a unix socket is full, which nothing announces.
+            Err(Errno::AGAIN) => {
+                if deadline.has_passed(Instant::now()) {
+                    return Err(Errno::TIME);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            Err(errno) => return Err(errno),
+        }
+        let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
+        let timeout = deadline.remaining(Instant::now()).map(timespec);
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(0) => return Err(Errno::TIME),
+            Ok(_) => sockopt::socket_error(&socket)??,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Why a target was not reached.
+pub(crate) fn not_reached(address: &dyn fmt::Display, target: &Target, errno: Errno) -> FabricError {
+    match errno {
+        Errno::ACCESS | Errno::PERM if matches!(target, Target::Unix(_)) => {
+            let user = rustix::process::geteuid().as_raw();
+            let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
+            FabricError::UserRefused { user, address: address.to_string(), remedy }
+        }
+        Errno::CONNREFUSED
+        // It ended before it accepted this connection.
+        | Errno::CONNRESET
+        | Errno::NOENT
+        | Errno::HOSTUNREACH
+        | Errno::NETUNREACH
+        | Errno::TIMEDOUT
+        | Errno::TIME
+        | Errno::NOTDIR
+        | Errno::PROTOTYPE => {
+            FabricError::NoMemoryNode { address: address.to_string(), path: target.to_string() }
+        }
+        Errno::ADDRNOTAVAIL => FabricError::NoLocalPort { address: address.to_string() },
+        errno => FabricError::io("connecting to the memory node")(errno),
+    }
+}
+
+/// Whether a target is only for this machine.
+pub(crate) fn is_local(target: &Target) -> bool {
+    match target {
+        Target::Internet(address) => address.ip().is_loopback(),
+        Target::Unix(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_at_all_addresses_keep_others_of_their_port_away() {
+        let at = |text: &str| Target::Internet(text.parse().unwrap());
+        let overlap = |one, other| at(one).overlaps(&at(other)) && at(other).overlaps(&at(one));
+        assert!(overlap("127.0.0.1:1", "127.0.0.1:1") && overlap("0.0.0.0:1", "127.0.0.1:1"));
+        assert!(overlap("[::]:1", "[::1]:1") && overlap("[::]:1", "127.0.0.1:1"));
+        assert!(!overlap("127.0.0.1:1", "127.0.0.1:2") && !overlap("127.0.0.1:1", "127.0.0.2:1"));
+        assert!(!overlap("0.0.0.0:1", "[::1]:1"));
+    }
+
+    /// A firewall forbids connections, too.
+    #[test]
+    fn permissions_of_socket_files_are_spoken_of_where_there_is_a_file() {
+        let name = "tcp://127.0.0.1:1";
+        let by_address = not_reached(&name, &Target::Internet("127.0.0.1:1".parse().unwrap()), Errno::PERM);
+        assert!(!by_address.to_string().contains("socket file"), "{by_address}");
+        let by_path = not_reached(&name, &Target::Unix("/here".into()), Errno::PERM);
+        assert!(matches!(by_path, FabricError::UserRefused { .. }), "{by_path}");
+    }
+
+    /// It counted as a memory node that has gone, and ended connections that were well.
+    #[test]
+    fn a_lack_of_local_ports_does_not_say_that_nobody_listens() {
+        let name = "tcp://127.0.0.1:1";
+        let target = Target::Internet("127.0.0.1:1".parse().unwrap());
+        let error = not_reached(&name, &target, Errno::ADDRNOTAVAIL);
+        assert!(matches!(error, FabricError::NoLocalPort { .. }), "{error}");
+        assert_eq!(error.kind(), crate::ErrorKind::Retry);
+    }
+}
