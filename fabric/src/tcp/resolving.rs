@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::address::error::TcpAddressError;
 use crate::clock::Deadline;
 use crate::error::FabricError;
+use crate::lock::lock;
 
 type ResolvedName = Result<Vec<SocketAddr>, TcpAddressError>;
 
@@ -16,8 +17,13 @@ type ResolvedName = Result<Vec<SocketAddr>, TcpAddressError>;
 /// threads.
 type NameInProcess = (u32, String);
 
-/// Those under way in this process.
-static UNDER_WAY: Mutex<BTreeMap<NameInProcess, Arc<Question>>> = Mutex::new(BTreeMap::new());
+type Questions = Mutex<BTreeMap<NameInProcess, Arc<Question>>>;
+
+/// Those under way, by the process that asks them: a forked child finds the lock held for ever that
+/// a thread of its parent held meanwhile, and is likely to have another.
+static UNDER_WAY: [Questions; 64] = [const { Mutex::new(BTreeMap::new()) }; 64];
+/// How long a caller sleeps who finds it held.
+const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// A question to the resolver, which a thread of its own waits for: a resolver cannot be told to
 /// stop.
@@ -43,7 +49,7 @@ pub(super) fn resolve(
 ) -> Result<ResolvedName, FabricError> {
     let deadline = Deadline::after(patience);
     let asked = (std::process::id(), name);
-    let question = question_of(asked, resolver)?;
+    let question = question_of(under_way_in(asked.0), asked, resolver, deadline)?;
     let mut answer = lock(&question.answer);
     loop {
         if let Some(answer) = &*answer {
@@ -52,21 +58,35 @@ pub(super) fn resolve(
         // An hour is as good as for ever: it looks again.
         let left = deadline.remaining(Instant::now()).unwrap_or(Duration::from_secs(3600));
         if left.is_zero() {
-            return Err(FabricError::DeadlinePassed {
-                waiting_for: "the resolver of the memory node's name",
-            });
+            return Err(too_late());
         }
         answer = question.is_answered.wait_timeout(answer, left).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
 
+fn too_late() -> FabricError {
+    FabricError::DeadlinePassed { waiting_for: "the resolver of the memory node's name" }
+}
+
+fn under_way_in(process: u32) -> &'static Questions {
+    &UNDER_WAY[process as usize % UNDER_WAY.len()]
+}
+
 /// The question that is under way, or a new one.
 fn question_of(
+    all: &Questions,
     asked: NameInProcess,
     resolver: impl FnOnce() -> ResolvedName + Send + 'static,
+    deadline: Deadline,
 ) -> Result<Arc<Question>, FabricError> {
-    // Held while a thread is started: others that want the same one wait for it anyway.
-    let mut under_way = lock(&UNDER_WAY);
+    let mut under_way = loop {
+        match all.try_lock() {
+            Ok(under_way) => break under_way,
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if deadline.has_passed(Instant::now()) => return Err(too_late()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_TRIES),
+        }
+    };
     if let Some(question) = under_way.get(&asked) {
         return Ok(Arc::clone(question));
     }
@@ -90,7 +110,7 @@ impl ResolveGuard {
 
 impl Drop for ResolveGuard {
     fn drop(&mut self) {
-        lock(&UNDER_WAY).remove(&self.asked);
+        lock(under_way_in(self.asked.0)).remove(&self.asked);
         let why = || TcpAddressError::UnknownHost {
             address: self.asked.1.clone(),
             why: "the resolver could not be asked".to_owned(),
@@ -98,11 +118,6 @@ impl Drop for ResolveGuard {
         *lock(&self.question.answer) = Some(self.answer.take().unwrap_or_else(|| Err(why())));
         self.question.is_answered.notify_all();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each is changed in one assignment.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -152,5 +167,17 @@ mod tests {
         let here = vec![SocketAddr::from(([127, 0, 0, 1], 1))];
         let told = here.clone();
         assert_eq!(resolve(name(), || Ok(told), LONG).unwrap(), Ok(here));
+    }
+
+    /// It waited for a lock without end that a thread of the process's parent had held when it was
+    /// forked.
+    #[test]
+    fn a_lock_that_nobody_gives_back_costs_the_deadline_and_no_more() {
+        let all = Questions::default();
+        let _held = lock(&all);
+        let deadline = Deadline::after(SOON);
+        let asked = (1, "tcp://held.example:1".to_owned());
+        let error = question_of(&all, asked, || panic!("not asked"), deadline).unwrap_err();
+        assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
     }
 }
