@@ -113,7 +113,8 @@ impl Peer {
                 let member = Membership { client: self.below(3), secret: [1, 2] };
                 let join = (self.below(2) == 0).then_some(member);
                 let nonce = (self.below(2) == 0).then_some([7; 32]);
-                let name = RegionName::new([b'n'; 9]).expect("a short name");
+                let name = vec![b'n'; 1 + self.below(RegionName::MAX as u64) as usize];
+                let name = RegionName::new(name).expect("a short name");
                 self.bytes = Hello::encode(4, &name, join, nonce.as_ref());
             }
             _ => self.bytes.resize(self.rng.next_u32() as usize % 200, 0x5a),

@@ -313,7 +313,8 @@ impl Flight {
             return Err(Broken);
         }
         let Batch { requests, buffer, tally, question, .. } = &mut self.batch;
-        if question.is_some() {
+        // A batch that was refused comes back as it was.
+        if question.is_some() && self.requests > 0 {
             tally.bytes_from = self.words as u64 * 8;
             let (reply, rest) = buffer.split_at_mut(self.words);
             // A damaged one is none: its checksum is not that of the connection, which is weak.
