@@ -4,22 +4,6 @@
 //! records and replaces segments. Lookups are one-sided: over shared memory and RDMA they do not
 //! involve it; over sockets dedicated threads answer the READs, or look single keys and small
 //! groups up themselves. Acknowledged writes are as durable as it was told to make them.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`catalogue`] | tables by name, each with a region of its own, all served by one thread |
-//! | [`budget`] | the memory that all regions share |
-//! | [`node`] | the memory node of one table, and how it answers each kind of request |
-//! | `transit`, `pending` | requests and replies that are held, within limits, and writes that wait for the disk |
-//! | [`loader`] | building a table from records in key order |
-//! | `dedup`, `uploads` | requests that are executed once; long values, which are sent ahead of their requests |
-//! | `table` | the table: segments, memory, rebuilds, checkpoints |
-//! | [`rebuild`] | planning of new segments, without a region |
-//! | [`durability`], `wal`, `recovery_area` | the write-ahead log, snapshots, and memory that survives the process |
-//! | [`files`], [`folder`] | where its files lie, and folders that no other user can change |
-//! | [`store`], `recovery` | durable memory nodes, and their recovery |
-//! | [`daemon`] | a memory node as a process |
-//! | [`capacity`] | the default capacity |
 
 #![forbid(unsafe_code)]
 

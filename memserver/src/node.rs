@@ -1,18 +1,4 @@
 //! The memory node of one table: its region, its table, and the state that serving them needs.
-//!
-//! | module | holds |
-//! |---|---|
-//! | `serving` | dispatch of requests, and background work in between |
-//! | `parked` | requests that take several turns |
-//! | `turns` | how much is done in a turn, and how these go on |
-//! | `quiet` | turns that writes leave to the replacement of segments |
-//! | `lookup` | lookups by the memory node's processor |
-//! | `writes` | requests that change records, each executed once |
-//! | `values` | values on their way to their records |
-//! | `loading` | loads by requests |
-//! | `snapshotting` | snapshots, written while the table changes |
-//! | `under_way` | a load or a snapshot that has begun |
-//! | `owned` | the range of keys that is the node's, of a table over several |
 
 mod loading;
 mod long_work;

@@ -4,19 +4,6 @@
 //! them all. A connection without a table name leads to the *lobby*: a region without a table, in
 //! which the partition maps of tables over several memory nodes are published. Requests about
 //! tables are answered on any connection.
-//!
-//! | module | holds |
-//! |---|---|
-//! | `hosted` | one table, with keys of either kind |
-//! | `closed`, `closing` | tables that could not be opened |
-//! | `open` | opening a table: empty, or recovered from its folder |
-//! | `folders`, `descriptor` | a folder for each table, created and removed atomically |
-//! | `requests`, `making`, `jobs` | create, list, drop; slow work on a thread |
-//! | `answering` | lookups by the threads that serve sockets |
-//! | `reply_eviction` | the limit on replies kept for repeated requests |
-//! | `ranges`, `lobby` | ranges of tables over several memory nodes, and where their maps are |
-//! | `stats` | statistics of the memory node |
-//! | `service`, `work_queue`, `client_tables` | routing and scheduling of requests |
 
 pub mod answering;
 mod client_tables;

@@ -25,19 +25,6 @@
 //! **When the disk fails**, the error stays until a retry succeeds. A retry never continues the old
 //! file: after a failed sync its bytes may be lost even if they can be read (see [`Disk`]). It
 //! begins a new file and writes everything that was not synced again, from the ring.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`disk`] | files on disk |
-//! | [`policy`] | when to sync |
-//! | [`error`] | errors of writing and reading the log |
-//! | `frame` | the bytes of the log's files |
-//! | [`staging`], `ring` | the staging ring, the writer's end |
-//! | [`drain`], [`drain_thread`], `signals` | from the ring to files |
-//! | `continuing` | the files that a ring goes on with |
-//! | [`log`], `cursor`, `damage` | reading the log, and judging its end |
-//! | `anew` | the last file, written anew by a start that has nothing but the disk |
-//! | [`snapshot`], [`snapshot_reader`] | snapshots of all records |
 
 mod continuing;
 mod cursor;

@@ -1,30 +1,4 @@
 //! The table of a memory node: where its records are, and how they change.
-//!
-//! A [`Table`] has parts, each with its own fields and methods:
-//!
-//! | part | holds |
-//! |---|---|
-//! | [`segments`] | the directory, and the slots of every segment |
-//! | [`room`] | free memory, memory that readers may still read, the directory in the region |
-//! | [`values`] | external values |
-//! | [`rebuilder`] | planning and writing of new segments |
-//! | [`taking`] | which records a snapshot under way has yet to take |
-//! | [`under_way`] | how far a sweep or a search for room has come |
-//! | [`turns`] | which task between requests is next |
-//!
-//! Operations that need several parts are methods of the table:
-//!
-//! | module | does |
-//! |---|---|
-//! | [`write`] | writes single records |
-//! | [`replacement`] | replaces segments: commits new ones, freezes old ones |
-//! | [`retrain`] | retrains the encoders on the table's keys |
-//! | [`compact`] | merges sparse segments |
-//! | [`evacuate`] | empties a range of memory, so that free memory is in one piece |
-//! | [`search`] | does everything that can make room, step by step |
-//! | [`background`] | what is done between requests, each in turn |
-//! | [`audit`] | checks every byte |
-//! | [`records`] | takes records for snapshots, and restores them |
 
 pub(crate) mod audit;
 mod background;

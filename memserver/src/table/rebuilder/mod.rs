@@ -1,12 +1,4 @@
 //! The rebuilder, which plans and writes new segments for the records of old ones.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`gather`] | the live records of the old segments |
-//! | [`planned`] | planned segments |
-//! | [`parting`] | boundaries between planned segments |
-//! | [`writing`] | new segments, written into free memory |
-//! | [`retraining`] | when a table retrains its encoders |
 
 mod boundaries;
 pub(crate) mod gather;

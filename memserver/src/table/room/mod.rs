@@ -1,12 +1,4 @@
 //! The memory of a table: free extents, extents in quarantine, and the published directory.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`publication`], [`checkpoint`] | the directory in the region: its state; writing it in steps |
-//! | [`aside`] | memory set aside for the next directory |
-//! | [`fullness`], [`limits`] | what is known of how full the table is; whether it is full, or takes too much |
-//! | [`emptying`], [`evacuation`] | the range that is being emptied; which to empty next |
-//! | [`immovable`] | what could not be moved out of such a range |
 
 mod checkpoint;
 pub(crate) mod directory_reserve;

@@ -1,12 +1,4 @@
 //! The segments of a table: its directory, and the slots of its records.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`slots`] | the slots of one segment, and the stores that insert, update and remove a record |
-//! | [`find`] | the slot that a key has |
-//! | [`copied`] | records in copies of slots: free, whole or damaged |
-//! | [`decide`] | the decision which slot an operation changes |
-//! | [`store`] | the change itself |
 
 pub(crate) mod copied;
 pub(crate) mod decide;
