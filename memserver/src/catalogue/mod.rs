@@ -6,7 +6,6 @@
 //! tables are answered on any connection.
 
 pub mod answering;
-mod client_tables;
 mod closed;
 mod closing;
 mod creation_checks;
@@ -52,7 +51,6 @@ use crate::recovery::Recovery;
 use crate::request_memory::Transit;
 use crate::store;
 use answering::Follower;
-use client_tables::{ClientTable, ClientTables};
 use closed::ClosedTable;
 use error::TableOpenError;
 use folders::TablesFolder;
@@ -96,6 +94,17 @@ impl CatalogueConfig {
     }
 }
 
+/// The table that a client is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientTable {
+    /// The region without a table.
+    Lobby,
+    /// The table with this number.
+    Table(usize),
+    /// A table that was dropped: the client is about to be hung up on.
+    Gone,
+}
+
 /// The tables of a memory node.
 #[derive(Debug)]
 pub struct Catalogue {
@@ -104,7 +113,7 @@ pub struct Catalogue {
     numbers: BTreeMap<TableName, usize>,
     /// Tables that could not be opened.
     closed: BTreeMap<TableName, ClosedTable>,
-    client_tables: ClientTables,
+    client_tables: BTreeMap<ClientId, ClientTable>,
     /// Clients that may change nothing.
     readers: HashSet<ClientId>,
     work_queue: WorkQueue,
@@ -216,7 +225,7 @@ impl Catalogue {
             tables: Vec::new(),
             numbers: BTreeMap::new(),
             closed: BTreeMap::new(),
-            client_tables: ClientTables::default(),
+            client_tables: BTreeMap::new(),
             readers: HashSet::new(),
             work_queue: WorkQueue::default(),
             farewells: VecDeque::new(),
@@ -322,8 +331,12 @@ impl Catalogue {
             self.publish_maps();
         }
         self.work_queue.forget(number);
-        let clients = self.client_tables.clear(ClientTable::Table(number)).collect();
-        Ok((Dropping { table, folder: self.folder.clone() }, clients))
+        let of_table = |(_, table): &(&ClientId, &mut ClientTable)| **table == ClientTable::Table(number);
+        let clients = self.client_tables.iter_mut().filter(of_table).map(|(client, table)| {
+            *table = ClientTable::Gone;
+            *client
+        });
+        Ok((Dropping { table, folder: self.folder.clone() }, clients.collect()))
     }
 
     /// The tables there are, in the order of their names.

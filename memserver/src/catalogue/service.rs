@@ -5,14 +5,19 @@ use fpcache::message::{ErrorCode, RangeRequest, Refusal, Request, TablesRequest,
 use fpcache_fabric::{ClientId, Export, FabricError, Handled, Service, Waker, Work};
 use tracing::{debug, warn};
 
-use super::Catalogue;
-use super::client_tables::ClientTable;
+use super::{Catalogue, ClientTable};
 
 impl Catalogue {
     /// The number of a region's name; `None` for the lobby's, and for one that no table has.
     fn number_of(&self, region: &[u8]) -> Option<usize> {
         let name = TableName::from_bytes(region).ok()?;
         self.numbers.get(&name).copied()
+    }
+
+    /// A client's table; none if the client is unknown.
+    #[inline]
+    fn table_of(&self, client: ClientId) -> ClientTable {
+        self.client_tables.get(&client).copied().unwrap_or(ClientTable::Gone)
     }
 
     /// Gives all tables a turn if one was denied memory: they may have some that they do not use.
@@ -55,7 +60,7 @@ impl Service for Catalogue {
     }
 
     fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
-        match self.client_tables.find(client) {
+        match self.table_of(client) {
             ClientTable::Table(number) => {
                 self.tables[number].as_ref().is_none_or(|table| table.node.has_room(client, request_bytes))
             }
@@ -66,7 +71,7 @@ impl Service for Catalogue {
 
     /// Each table's requests have room of their own, so that none waits for another table's disk.
     fn room_of(&self, client: ClientId) -> u64 {
-        match self.client_tables.find(client) {
+        match self.table_of(client) {
             ClientTable::Table(number) => 1 + number as u64,
             ClientTable::Lobby | ClientTable::Gone => 0,
         }
@@ -88,7 +93,7 @@ impl Service for Catalogue {
             encode_reply(Ok(&body), reply);
             return Handled::Now;
         }
-        let client_table = self.client_tables.of(client);
+        let client_table = self.table_of(client);
         if let ClientTable::Table(number) = client_table
             && !is_about_tables(request)
             && let Some(table) = &mut self.tables[number]
@@ -166,7 +171,7 @@ impl Service for Catalogue {
 
     fn connected(&mut self, client: ClientId, region: &[u8]) {
         let client_table = self.number_of(region).map_or(ClientTable::Lobby, ClientTable::Table);
-        self.client_tables.put(client, client_table);
+        self.client_tables.insert(client, client_table);
         debug!(client = client.0, region = %region.escape_ascii(), "a client has connected");
         if let ClientTable::Table(number) = client_table
             && let Some(table) = &mut self.tables[number]
@@ -184,7 +189,7 @@ impl Service for Catalogue {
         debug!(client = client.0, "a client has left");
         self.readers.remove(&client);
         self.jobs.disconnected(client);
-        if let ClientTable::Table(number) = self.client_tables.remove(client)
+        if let Some(ClientTable::Table(number)) = self.client_tables.remove(&client)
             && let Some(table) = &mut self.tables[number]
         {
             table.node.disconnected(client);
