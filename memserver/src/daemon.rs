@@ -24,7 +24,6 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 
 use crate::capacity::{self, default_capacity};
-use crate::catalogue::folders::older_store;
 use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
 use crate::files::Folders;
@@ -193,16 +192,6 @@ pub enum DaemonError {
     /// A folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The folder holds a store of an older release.
-    #[error(
-        "{found} was written by an older release, which had one table and no folder for it: use that release, or give this \
-         memory node a new --data-dir and load the data again",
-        found = .found.display()
-    )]
-    OlderStore {
-        /// A file of it.
-        found: PathBuf,
-    },
     /// The table has keys of another kind than was asked for.
     #[error(
         "the keys of the table `{name}` are {found}, not {asked}: leave out --keys to use the table, drop it, or give this \
@@ -398,7 +387,7 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
     let mut wait = Wait::begin();
     loop {
         match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
+            Ok(()) => return Ok(folder),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
                 let holder = lock_holder(&folder);
@@ -409,10 +398,6 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
             }
             Err(errno) => return Err(FolderError::new(path, "locking it")(errno.into()).into()),
         }
-    }
-    match older_store(&folder).map_err(FolderError::new(path, "listing it"))? {
-        Some(found) => Err(DaemonError::OlderStore { found }),
-        None => Ok(folder),
     }
 }
 

@@ -75,14 +75,6 @@ impl TableFolder {
     }
 }
 
-/// Whether a folder holds a store as memory nodes with one table made it: the file that says so.
-pub(crate) fn older_store(data: &Folder) -> std::io::Result<Option<PathBuf>> {
-    let is_of_store = |name: &String| {
-        name.rsplit_once('.').is_some_and(|(_, extension)| ["fpn", "fpl", "fps", "fpr"].contains(&extension))
-    };
-    Ok(data.names()?.into_iter().find(is_of_store).map(|name| data.path().join(name)))
-}
-
 /// Writes a file that is not there yet, down to the disk.
 fn write_new(folder: &Folder, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = folder.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
@@ -383,17 +375,5 @@ mod tests {
         let mut left = folder.names().expect("listed");
         left.sort();
         assert_eq!(left, [MAP, DESCRIPTOR]);
-    }
-
-    #[test]
-    fn a_store_of_the_older_form_is_recognised() {
-        let place = tempfile::tempdir().expect("a folder");
-        TablesFolder::open(&Folders { data: place.path().into(), region: place.path().into() })
-            .expect("made");
-        let folder = Folder::named(place.path()).expect("ours");
-        assert_eq!(older_store(&folder).expect("readable"), None);
-        let log = place.path().join("log-0000000000000001.fpl");
-        fs::write(&log, "").expect("written");
-        assert_eq!(older_store(&folder).expect("readable"), Some(log));
     }
 }

@@ -356,19 +356,6 @@ fn a_folder_without_the_right_to_write_is_refused() {
 }
 
 #[test]
-fn a_store_of_the_older_form_is_refused() {
-    let place = Place::new();
-    fs::create_dir(place.data()).unwrap();
-    fs::write(place.data().join("notes.fpn"), "").unwrap();
-    let error = place.refused("");
-    assert!(
-        error.contains("notes.fpn") && error.contains("older release") && error.contains("--data-dir"),
-        "{error}"
-    );
-    assert!(!place.data().join("tables").exists());
-}
-
-#[test]
 fn a_region_that_is_moved_away_takes_no_acknowledged_write_with_it() {
     let place = Place::new();
     // What the ring alone has when the process ends.
