@@ -123,7 +123,7 @@ impl SlotWord {
     }
 
     /// The same word, not marked, as no protocol has it.
-    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
     #[must_use]
     pub const fn unmarked(self) -> Self {
         Self(self.0 & !Self::MARK)

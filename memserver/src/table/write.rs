@@ -5,7 +5,6 @@ use std::borrow::Borrow;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValueExtent};
 use fpcache::message::{WriteOperation, WriteReply, WriteStatus};
-#[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
 
@@ -47,8 +46,13 @@ impl<K: BuildKeys> Table<K> {
         mutation: &SlotMutation<K, Q>,
         value: &Stored<'_>,
     ) -> Result<WriteReply, AccessError> {
-        #[cfg(feature = "sabotage")]
-        let mutation = &self.segments.moved(superblock, mutation)?;
+        let moved;
+        let mutation = if superblock.breaks(Sabotage::MoveLiveKey) {
+            moved = self.segments.moved(superblock, mutation)?;
+            &moved
+        } else {
+            mutation
+        };
         let slots = Slots::of(&*superblock.region, self.segments.geometry, &mutation.segment);
         let before = match mutation.kind {
             MutationKind::Insert => ExternalPart::Nothing,
@@ -71,7 +75,6 @@ impl<K: BuildKeys> Table<K> {
                 Some(token)
             }
         };
-        #[cfg(feature = "sabotage")]
         if superblock.breaks(Sabotage::MarkLost) {
             slots.lose_mark(mutation.slot)?;
         }

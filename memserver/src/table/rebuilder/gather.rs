@@ -5,7 +5,6 @@ use std::borrow::Borrow;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::SLOT_WORD_BYTES;
 use fpcache::models::Segment;
-#[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
@@ -179,7 +178,6 @@ impl<K: BuildKeys> Gathering<K> {
         let model = segment.model();
         order.begin(model.cap);
         for record in slots.whole_records::<K>(&bytes[before..]) {
-            #[cfg(feature = "sabotage")]
             let record = match record {
                 Err(damaged) if superblock.breaks(Sabotage::CopiesUnproven) => {
                     slots.unproven_record::<K>(damaged.slot, &bytes[before..]).ok_or(damaged)

@@ -213,7 +213,6 @@ impl<M: NodeMemory> Slots<'_, M> {
     }
 
     /// The record in a copy of a slot, whatever its word says of it.
-    #[cfg(feature = "sabotage")]
     pub(crate) fn unproven_record<'b, K: KeySpace>(
         &self,
         slot: u32,

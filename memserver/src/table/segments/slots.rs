@@ -306,7 +306,6 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     /// Forgets that records of a group lie elsewhere.
-    #[cfg(feature = "sabotage")]
     pub(crate) fn lose_mark(&self, slot: u32) -> Result<(), AccessError> {
         self.set_word(slot, self.word(slot)?.unmarked())
     }
@@ -366,7 +365,6 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     /// [`insert`](Self::insert) in the wrong order: busy word, body, live word, fingerprint.
-    #[cfg(feature = "sabotage")]
     pub(crate) fn insert_word_first(
         &self,
         slot: u32,
@@ -381,7 +379,6 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     /// [`remove`](Self::remove) in the wrong order: empty fingerprint, free word.
-    #[cfg(feature = "sabotage")]
     pub(crate) fn remove_fingerprint_first(&self, slot: u32, version: u32) -> Result<(), AccessError> {
         self.set_fingerprint(slot, FingerprintWidth::EMPTY)?;
         self.region.release();
@@ -389,7 +386,6 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     /// Copies a live record to a free slot, and removes it from its own.
-    #[cfg(feature = "sabotage")]
     pub(crate) fn relocate(
         &self,
         from: u32,

@@ -4,16 +4,13 @@ use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, Stored, ValueExtent};
-#[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::Segments;
 use super::copied::CopiedSlot;
 use super::decide::{MutationKind, SlotMutation};
-#[cfg(feature = "sabotage")]
-use super::slots::NO_MARKS;
-use super::slots::Slots;
+use super::slots::{NO_MARKS, Slots};
 use crate::superblock_writer::SuperblockWriter;
 
 /// What of a record lies outside its slot.
@@ -35,7 +32,6 @@ impl<K: BuildKeys> Segments<K> {
         mutation: &SlotMutation<K, Q>,
     ) -> Result<(), AccessError> {
         let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
-        #[cfg(feature = "sabotage")]
         if superblock.breaks(Sabotage::FingerprintBeforeWord) {
             slots.remove_fingerprint_first(mutation.slot, mutation.version)?;
         }
@@ -61,23 +57,17 @@ impl<K: BuildKeys> Segments<K> {
             slots.update(mutation.slot, mutation.version, body)?;
             return Ok(token);
         }
-        let marks = mutation.marks;
-        #[cfg(feature = "sabotage")]
-        let marks = match marks {
+        let marks = match mutation.marks {
             _ if superblock.breaks(Sabotage::LiveBeforeMark) => NO_MARKS,
             [group, ..] if superblock.breaks(Sabotage::BlockUnmarked) => [group, None, None],
             marks => marks,
         };
         marks.into_iter().flatten().try_for_each(|first| slots.mark(first))?;
-        #[cfg(feature = "sabotage")]
         if superblock.breaks(Sabotage::WordBeforeFingerprint) {
             slots.insert_word_first(mutation.slot, mutation.hash, mutation.version, body)?;
         } else {
             slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
         }
-        #[cfg(not(feature = "sabotage"))]
-        slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
-        #[cfg(feature = "sabotage")]
         if superblock.breaks(Sabotage::LiveBeforeMark) {
             superblock.region.release();
             mutation.marks.into_iter().flatten().try_for_each(|first| slots.mark(first))?;
@@ -90,15 +80,14 @@ impl<K: BuildKeys> Segments<K> {
         Ok(token)
     }
 
-    /// The mutation, after moving the record it replaces inside its window if that is what is
-    /// broken on purpose.
-    #[cfg(feature = "sabotage")]
+    /// The mutation, after moving the record it replaces inside its window: one of the ways to
+    /// break the protocol on purpose.
     pub(crate) fn moved<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         mutation: &SlotMutation<K, Q>,
     ) -> Result<SlotMutation<K, Q>, AccessError> {
-        if !superblock.breaks(Sabotage::MoveLiveKey) || mutation.kind != MutationKind::Update {
+        if mutation.kind != MutationKind::Update {
             return Ok(mutation.clone());
         }
         let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
