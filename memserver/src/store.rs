@@ -122,7 +122,7 @@ pub(crate) fn holds_log<D: Disk>(disk: &D) -> Result<bool, durability::DiskError
 /// About how many bytes of snapshot and log a table is restored from.
 pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskError> {
     let Some(newest) = durability::newest_snapshot(disk, None)? else { return Ok(0) };
-    Ok(newest.bytes + durability::log_bytes_from(disk, newest.first, Lsn::MAX)?)
+    Ok(newest.bytes + durability::log_bytes_from(disk, newest.first_lsn, Lsn::MAX)?)
 }
 
 /// Whether the memory of an ended process can be used; if not, the reason, in words. Reads the
@@ -169,7 +169,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     };
     let waker = background.waker();
     let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup, found.applied), Ok)?;
-    let newest = durability::newest_snapshot(&disk, Some(staging.lineage()))?.map(|newest| newest.first);
+    let newest = durability::newest_snapshot(&disk, Some(staging.lineage()))?.map(|newest| newest.first_lsn);
     // The log does not follow it where its first files are gone or cannot be used, or entries were
     // lost since.
     let follows = newest.is_some_and(|newest| drain.begins() <= newest);

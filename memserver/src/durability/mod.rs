@@ -46,6 +46,7 @@ mod ring;
 mod signals;
 pub mod snapshot;
 pub mod snapshot_reader;
+mod snapshots;
 pub mod staging;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileDisk};
@@ -59,10 +60,11 @@ pub(crate) use log::{
 };
 pub use lsn::Lsn;
 pub use policy::{BadSyncPolicy, SyncPolicy};
-pub(crate) use snapshot::{
-    Expected as ExpectedSnapshot, has_room as has_room_for_snapshot, newest_whole as newest_snapshot,
-    remove_temporary as remove_unfinished,
-};
-pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};
+pub(crate) use snapshot::remove_temporary as remove_unfinished;
+pub use snapshot::{MAX_RECORD_BYTES, SnapshotError, SnapshotInfo, SnapshotWriter};
 pub use snapshot_reader::{BadSnapshot, SnapshotReader, SnapshotReport};
+pub(crate) use snapshots::{
+    Expected as ExpectedSnapshot, has_room as has_room_for_snapshot, newest_whole as newest_snapshot,
+};
+pub use snapshots::{Pruned, prune};
 pub use staging::{AppendError, StagedRecords, Staging};

@@ -129,7 +129,7 @@ fn examine_copy<M: NodeMemory, D: Disk + Clone>(
         return Ok(left);
     };
     let newest = newest_snapshot(disk, Some(identity.lineage))?;
-    let last = found.last.max(newest.map_or(0, |newest| newest.first.saturating_sub(1)));
+    let last = found.last.max(newest.map_or(0, |newest| newest.first_lsn.saturating_sub(1)));
     if last < noted.last {
         warn!(
             "the recovery area (notes.fpn), which is a copy or in a file system that was mounted anew, is not gone on with: it \
