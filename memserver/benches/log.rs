@@ -140,8 +140,8 @@ fn log(c: &mut Criterion) {
     let mut disk = FileDisk::open(folder.path()).unwrap();
     group.bench_function("read_64_file", |b| {
         b.iter(|| {
-            let (reader, report) = LogReader::open(&mut disk, None).unwrap();
-            let mut records = reader.records(&disk, 1).unwrap();
+            let report = LogReader::open(&mut disk, None).unwrap();
+            let mut records = report.records(&disk, 1).unwrap();
             let mut count = 0;
             while let Some((_, payload)) = records.next_record().unwrap() {
                 count += payload.len();

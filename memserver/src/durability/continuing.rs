@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::disk::{Disk, DiskErrorKind};
 use super::error::LogError;
-use super::log::{LogReader, ReadLimit, RecoveryError, Report, damaged_ends_with};
+use super::log::{LogReader, ReadLimit, RecoveryError, damaged_ends_with};
 use super::lsn::Lsn;
 use super::ring::{Ring, Word};
 
@@ -41,10 +41,10 @@ pub(super) fn files_for<M: NodeMemory>(
     ring: &Ring<M>,
     disk: &impl Disk,
     freed: Lsn,
-) -> Result<Report, OpenError> {
-    let (_, report) = LogReader::look(disk, Some(ring.lineage), ReadLimit::Below(freed + 1))?;
-    continues(&report, freed)?;
-    Ok(report)
+) -> Result<LogReader, OpenError> {
+    let log = LogReader::look(disk, Some(ring.lineage), ReadLimit::Below(freed + 1))?;
+    continues(&log, freed)?;
+    Ok(log)
 }
 
 /// As [`files_for`], where the last file is damaged and memory has what all records did that the
@@ -56,9 +56,9 @@ pub(super) fn files_despite<M: NodeMemory>(
     ring: &Ring<M>,
     disk: &impl Disk,
     records: RangeInclusive<Lsn>,
-) -> Result<Report, OpenError> {
+) -> Result<LogReader, OpenError> {
     let freed = *records.start();
-    let (_, found) = LogReader::look(disk, Some(ring.lineage), ReadLimit::Whole)?;
+    let found = LogReader::look(disk, Some(ring.lineage), ReadLimit::Whole)?;
     // A last file that begins later was not this ring's, and what goes on after `freed` would come
     // before it.
     let reaches = found.files.last().is_some_and(|last| last.first <= freed + 1);
@@ -72,7 +72,7 @@ pub(super) fn files_despite<M: NodeMemory>(
         );
     }
     ring.store(Word::LostLsn, freed).map_err(LogError::from)?;
-    Ok(Report { half_made: found.half_made, ..Report::default() })
+    Ok(LogReader { half_made: found.half_made, ..LogReader::default() })
 }
 
 /// Syncs the file with the last records that the ring has given back unsynced: the next file relies
@@ -81,10 +81,10 @@ pub(super) fn files_despite<M: NodeMemory>(
 pub(super) fn sync_given_back<M: NodeMemory>(
     ring: &Ring<M>,
     disk: &mut impl Disk,
-    report: &Report,
+    log: &LogReader,
     freed: Lsn,
 ) -> Result<(), OpenError> {
-    let Some(last) = report.files.last() else { return Ok(()) };
+    let Some(last) = log.files.last() else { return Ok(()) };
     let synced = disk.sync(&last.name);
     disk.close(&last.name);
     let Err(error) = synced else { return Ok(()) };
@@ -94,14 +94,14 @@ pub(super) fn sync_given_back<M: NodeMemory>(
 }
 
 /// Whether the files have what a ring relies on that has given back what is before `freed + 1`.
-fn continues(report: &Report, freed: Lsn) -> Result<(), OpenError> {
-    let begins = report.files.last().or(report.half_made.as_ref()).map_or(0, |file| file.first);
-    if let Some(error) = report.unusable.as_ref().filter(|_| begins > freed + 1) {
+fn continues(log: &LogReader, freed: Lsn) -> Result<(), OpenError> {
+    let begins = log.files.last().or(log.half_made.as_ref()).map_or(0, |file| file.first);
+    if let Some(error) = log.unusable.as_ref().filter(|_| begins > freed + 1) {
         return Err(error.clone().into());
     }
-    let is_short = !report.files.is_empty() && report.last < freed;
+    let is_short = !log.files.is_empty() && log.last < freed;
     if is_short || begins > freed + 1 {
-        return Err(OpenError::Apart { ring: freed, first: report.first, last: report.last });
+        return Err(OpenError::Apart { ring: freed, first: log.first, last: log.last });
     }
     Ok(())
 }
@@ -140,8 +140,8 @@ mod tests {
             staging.append(&[5; 48]).expect("room");
             drain.finish(Instant::now()).expect("a disk");
         }
-        let (_, report) = LogReader::look(&disk, Some(7), ReadLimit::Whole).expect("whole");
-        let last = report.files.last().expect("a file");
+        let log = LogReader::look(&disk, Some(7), ReadLimit::Whole).expect("whole");
+        let last = log.files.last().expect("a file");
         disk.flip(&last.name, last.bytes as usize / 2, 1).expect("a byte");
         for freed in [last.first - 1, last.first - 2, last.first / 2] {
             let disk = disk.deep_clone();

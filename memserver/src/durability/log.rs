@@ -26,9 +26,9 @@ pub struct Truncated {
     pub why: String,
 }
 
-/// What opening a log found.
+/// The log's files, and what opening them found.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct LogReader {
     /// The store's random number; `None` if there are no files.
     pub lineage: Option<u64>,
     /// The files in order of LSN.
@@ -75,12 +75,12 @@ pub(crate) fn begins(disk: &impl Disk) -> Result<Option<Lsn>, DiskError> {
 
 /// Cuts the last file's torn tail off, and writes the rest of it anew, so that what was read of it
 /// is on the disk.
-pub(crate) fn settle(disk: &mut impl Disk, report: &mut Report) -> Result<(), DiskError> {
-    if let Some(last) = report.files.last() {
+pub(crate) fn settle(disk: &mut impl Disk, reader: &mut LogReader) -> Result<(), DiskError> {
+    if let Some(last) = reader.files.last() {
         match write_anew(disk, &last.name, last.bytes) {
             Err(error) if error.kind == DiskErrorKind::Full => {
                 cut(disk, &last.name, last.bytes)?;
-                report.is_unsure = true;
+                reader.is_unsure = true;
             }
             written => written?,
         }
@@ -136,19 +136,19 @@ fn check_header(
     Ok(())
 }
 
-/// Reads the last file through, as far as is wanted, and sets the report's last record and torn
+/// Reads the last file through, as far as is wanted, and sets the reader's last record and torn
 /// tail.
 fn scan_last<D: Disk>(
     disk: &D,
     file: &LogFile,
     reach: ReadLimit,
-    report: &mut Report,
+    reader: &mut LogReader,
 ) -> Result<(), RecoveryError> {
-    let lineage = report.lineage.unwrap_or(0);
+    let lineage = reader.lineage.unwrap_or(0);
     let mut cursor = Cursor::new(file);
     let mut expected = file.first;
     let fault = loop {
-        report.last = expected - 1;
+        reader.last = expected - 1;
         if reach == ReadLimit::Below(expected) {
             return Ok(());
         }
@@ -163,7 +163,7 @@ fn scan_last<D: Disk>(
         ReadLimit::Below(_) => return Err(damaged(fault)),
         ReadLimit::End { synced } => synced,
         ReadLimit::Whole => {
-            report.damaged_at = Some(cursor.offset);
+            reader.damaged_at = Some(cursor.offset);
             return Ok(());
         }
     };
@@ -191,10 +191,10 @@ fn scan_last<D: Disk>(
         }
     };
     let cut = Truncated { file: file.name.clone(), offset: cursor.offset, bytes: cursor.left(), why };
-    if let Some(last) = report.files.last_mut() {
+    if let Some(last) = reader.files.last_mut() {
         last.bytes = cut.offset;
     }
-    report.truncated = Some(cut);
+    reader.truncated = Some(cut);
     Ok(())
 }
 
@@ -207,8 +207,8 @@ fn bytes_after(disk: &impl Disk, file: &LogFile, offset: u64) -> Result<Vec<u8>,
 }
 
 /// The last file from its damage on, where a look at as much as is whole found any.
-fn damaged_rest(disk: &impl Disk, report: &Report) -> Result<Vec<u8>, DiskError> {
-    match (report.files.last(), report.damaged_at) {
+fn damaged_rest(disk: &impl Disk, reader: &LogReader) -> Result<Vec<u8>, DiskError> {
+    match (reader.files.last(), reader.damaged_at) {
         (Some(last), Some(offset)) => bytes_after(disk, last, offset),
         _ => Ok(Vec::new()),
     }
@@ -217,36 +217,26 @@ fn damaged_rest(disk: &impl Disk, report: &Report) -> Result<Vec<u8>, DiskError>
 /// A record after `last` that the log's last file has after its damage.
 pub(crate) fn damaged_has_after(
     disk: &impl Disk,
-    report: &Report,
+    reader: &LogReader,
     last: Lsn,
 ) -> Result<Option<Lsn>, DiskError> {
-    let rest = damaged_rest(disk, report)?;
+    let rest = damaged_rest(disk, reader)?;
     // What cannot be told is not known.
-    Ok(record_after(&rest, last, report.lineage.unwrap_or(0)).unwrap_or(None))
+    Ok(record_after(&rest, last, reader.lineage.unwrap_or(0)).unwrap_or(None))
 }
 
 /// Whether the log's last file, which is damaged, had one of `records` as its last for certain.
 pub(super) fn damaged_ends_with(
     disk: &impl Disk,
-    report: &Report,
+    reader: &LogReader,
     records: RangeInclusive<Lsn>,
 ) -> Result<bool, DiskError> {
-    let (rest, lineage) = (damaged_rest(disk, report)?, report.lineage.unwrap_or(0));
+    let (rest, lineage) = (damaged_rest(disk, reader)?, reader.lineage.unwrap_or(0));
     let is_last_known =
         matches!(record_after(&rest, *records.end(), lineage), Ok(None)) && rest.len().is_multiple_of(8);
     let last = last_record(&rest, records, lineage).filter(|_| is_last_known);
     // One that goes on after what a ring had given back may be named for a record of this file.
-    Ok(last.is_some_and(|last| report.half_made.as_ref().is_none_or(|next| next.first <= last + 1)))
-}
-
-/// The log's files, opened for recovery.
-#[derive(Clone, Debug)]
-pub struct LogReader {
-    lineage: u64,
-    files: Vec<LogFile>,
-    last: Lsn,
-    half_made: Option<LogFile>,
-    unusable: Option<RecoveryError>,
+    Ok(last.is_some_and(|last| reader.half_made.as_ref().is_none_or(|next| next.first <= last + 1)))
 }
 
 impl LogReader {
@@ -261,10 +251,10 @@ impl LogReader {
     /// # Errors
     /// If the files are not one log of this `lineage` (`None`: of any), the last is damaged
     /// before its tail, or the disk fails.
-    pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
-        let (reader, mut report) = Self::look(disk, lineage, ReadLimit::End { synced: 0 })?;
-        settle(disk, &mut report)?;
-        Ok((reader, report))
+    pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<Self, RecoveryError> {
+        let mut reader = Self::look(disk, lineage, ReadLimit::End { synced: 0 })?;
+        settle(disk, &mut reader)?;
+        Ok(reader)
     }
 
     /// Examines the headers of all files, and the records of the last as far as is wanted. Changes
@@ -276,8 +266,8 @@ impl LogReader {
         disk: &D,
         lineage: Option<u64>,
         reach: ReadLimit,
-    ) -> Result<(Self, Report), RecoveryError> {
-        let mut report = Report { lineage, ..Report::default() };
+    ) -> Result<Self, RecoveryError> {
+        let mut reader = LogReader { lineage, ..LogReader::default() };
         let names = list_logs(disk)?;
         for (index, (first, name)) in names.iter().enumerate() {
             let bytes = disk.len(name)?;
@@ -285,34 +275,27 @@ impl LogReader {
             if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name)?.is_err() {
                 // Records are written after a synced header only. But its name says that there were
                 // others before it.
-                report.half_made = Some(LogFile { name: name.clone(), first: *first, bytes });
+                reader.half_made = Some(LogFile { name: name.clone(), first: *first, bytes });
                 continue;
             }
-            match check_header(disk, name, *first, is_last, &mut report.lineage) {
+            match check_header(disk, name, *first, is_last, &mut reader.lineage) {
                 // Perhaps neither it nor what comes before it is needed any more: later files are
                 // whole without.
                 Err(error @ RecoveryError::BadFile { .. }) if !is_last => {
                     warn!("{error}");
-                    report.files.clear();
-                    report.unusable = Some(error);
+                    reader.files.clear();
+                    reader.unusable = Some(error);
                     continue;
                 }
                 checked => checked?,
             }
-            report.files.push(LogFile { name: name.clone(), first: *first, bytes });
+            reader.files.push(LogFile { name: name.clone(), first: *first, bytes });
         }
-        if let (Some(first), Some(last)) = (report.files.first(), report.files.last().cloned()) {
-            report.first = first.first;
-            scan_last(disk, &last, reach, &mut report)?;
+        if let (Some(first), Some(last)) = (reader.files.first(), reader.files.last().cloned()) {
+            reader.first = first.first;
+            scan_last(disk, &last, reach, &mut reader)?;
         }
-        let reader = Self {
-            lineage: report.lineage.unwrap_or(0),
-            files: report.files.clone(),
-            last: report.last,
-            half_made: report.half_made.clone(),
-            unusable: report.unusable.clone(),
-        };
-        Ok((reader, report))
+        Ok(reader)
     }
 
     /// The records from LSN `from` on. There are none if there are no files at all, or if `from` is
@@ -373,7 +356,7 @@ impl<D: Disk> LogRecords<'_, D> {
                 continue;
             }
             let lsn = self.expected;
-            match cursor.next(self.disk, self.reader.lineage, lsn)? {
+            match cursor.next(self.disk, self.reader.lineage.unwrap_or(0), lsn)? {
                 Ok(Some(len)) => {
                     self.expected += 1;
                     if lsn >= self.from {

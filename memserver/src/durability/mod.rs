@@ -54,7 +54,7 @@ pub use drain::{Drain, DrainProgress, LogOptions, OpenError};
 pub use drain_thread::{DrainThread, LogEvent};
 pub use error::{LogError, StagingError};
 pub use frame::MAX_PAYLOAD_BYTES;
-pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Report, Truncated};
+pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Truncated};
 pub(crate) use log::{
     ReadLimit, begins as log_begins, bytes_from as log_bytes_from, damaged_has_after, settle as settle_log,
 };

@@ -39,7 +39,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         report.skipped.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
     // Changed only once it has been read: a table that is closed keeps its files as they are.
     let lineage = snapshot.as_ref().map(SnapshotReader::lineage);
-    let (log, mut found) = LogReader::look(disk, lineage, ReadLimit::End { synced: 0 })?;
+    let mut found = LogReader::look(disk, lineage, ReadLimit::End { synced: 0 })?;
     let Some(mut snapshot) = snapshot else {
         // A load is in its snapshot alone: a log without entries says nothing of it. And a log
         // begins later than with its first entry only where a snapshot has what came before.
@@ -66,7 +66,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     node.superblock.grant.begin_restoring();
     load(node, &mut snapshot, disk)?;
     let mut replayed = 0;
-    let mut records = log.records(&*disk, info.first_lsn)?;
+    let mut records = found.records(&*disk, info.first_lsn)?;
     // The pieces of the next entry's value.
     let mut value = Vec::new();
     while let Some((lsn, payload)) = records.next_record()? {

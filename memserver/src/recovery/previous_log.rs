@@ -9,8 +9,8 @@ use tracing::warn;
 use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
-    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, Report, SnapshotReader,
-    Staging, StagingError, damaged_has_after, newest_snapshot,
+    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, SnapshotReader, Staging,
+    StagingError, damaged_has_after, newest_snapshot,
 };
 use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
 use crate::startup::Startup;
@@ -91,7 +91,7 @@ fn unreadable<M: NodeMemory, D: Disk + Clone>(
     let found = match LogReader::look(disk, Some(noted.lineage), ReadLimit::Whole) {
         // It tells nothing of another store's.
         Err(RecoveryError::Lineage { .. }) => return Ok(PreviousLog::default()),
-        found => found?.1,
+        found => found?,
     };
     let on_disk = last_on_disk(disk, noted.lineage, &found, last)?;
     if on_disk < last {
@@ -125,7 +125,7 @@ fn examine_copy<M: NodeMemory, D: Disk + Clone>(
         };
     }
     // What is wrong with the files is said when they are read.
-    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
+    let Ok(found) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
         return Ok(left);
     };
     let newest = newest_snapshot(disk, Some(identity.lineage))?;
@@ -149,7 +149,7 @@ fn examine_copy<M: NodeMemory, D: Disk + Clone>(
 fn last_on_disk<D: Disk + Clone>(
     disk: &D,
     lineage: u64,
-    found: &Report,
+    found: &LogReader,
     wanted: Lsn,
 ) -> Result<Lsn, RecoverError> {
     if found.last >= wanted {
@@ -162,8 +162,8 @@ fn last_on_disk<D: Disk + Clone>(
 
 /// What the log's files have, if that is all up to the entry `synced`, or a snapshot makes up for
 /// it.
-fn synced<D: Disk + Clone>(disk: &D, identity: &Identity, synced: Lsn) -> Result<Report, RecoverError> {
-    let (_, found) = LogReader::look(disk, Some(identity.lineage), ReadLimit::End { synced })?;
+fn synced<D: Disk + Clone>(disk: &D, identity: &Identity, synced: Lsn) -> Result<LogReader, RecoverError> {
+    let found = LogReader::look(disk, Some(identity.lineage), ReadLimit::End { synced })?;
     let last = last_on_disk(disk, identity.lineage, &found, synced)?;
     match &found.unusable {
         _ if last >= synced => Ok(found),
@@ -213,7 +213,7 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     let Ok(staging) = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes) else {
         return Ok(());
     };
-    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
+    let Ok(found) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
         return Ok(());
     };
     let last = staging.last_lsn();

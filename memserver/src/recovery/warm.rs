@@ -334,7 +334,7 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         // The ring has given some of them back: they are in the log's files. What it still has is
         // read from there, for in the last file a disk that fails may have left anything.
         let reach = ReadLimit::Below(staging.freed_lsn()? + 1);
-        let (reader, _) = LogReader::look(disk, Some(staging.lineage()), reach)?;
+        let reader = LogReader::look(disk, Some(staging.lineage()), reach)?;
         let mut records = reader.records(disk, from)?;
         let mut last = self.applied;
         while let Some((lsn, payload)) = records.next_record()? {

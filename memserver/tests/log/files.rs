@@ -113,11 +113,11 @@ fn missing_files_and_files_of_others_are_refused() {
 
     let mut without = changed(&disk, |_, _| {});
     without.remove(&names[0]).unwrap();
-    let (reader, report) = LogReader::open(&mut without, Some(LINEAGE)).unwrap();
-    assert!(matches!(reader.records(&without, 1), Err(RecoveryError::OutOfReach { wanted: 1, .. })));
-    assert!(reader.records(&without, report.first).is_ok());
-    assert!(matches!(reader.records(&without, 202), Err(RecoveryError::OutOfReach { last: 200, .. })));
-    assert!(reader.records(&without, 201).unwrap().next_record().unwrap().is_none());
+    let report = LogReader::open(&mut without, Some(LINEAGE)).unwrap();
+    assert!(matches!(report.records(&without, 1), Err(RecoveryError::OutOfReach { wanted: 1, .. })));
+    assert!(report.records(&without, report.first).is_ok());
+    assert!(matches!(report.records(&without, 202), Err(RecoveryError::OutOfReach { last: 200, .. })));
+    assert!(report.records(&without, 201).unwrap().next_record().unwrap().is_none());
 
     let error = LogReader::open(&mut changed(&disk, |_, _| {}), Some(1)).unwrap_err();
     assert!(matches!(error, RecoveryError::Lineage { expected: 1, found: LINEAGE, .. }));
@@ -174,12 +174,12 @@ fn a_file_that_cannot_be_used_hinders_nobody_who_needs_later_ones_alone() {
             "its header" => bad.flip(name, 3, 1).unwrap(),
             _ => bad.fail_reads_of(name),
         }
-        let (reader, report) = LogReader::open(&mut bad, Some(LINEAGE)).unwrap();
-        let mut records = reader.records(&bad, report.first).unwrap();
+        let report = LogReader::open(&mut bad, Some(LINEAGE)).unwrap();
+        let mut records = report.records(&bad, report.first).unwrap();
         for lsn in report.first..=200 {
             assert_eq!(records.next_record().unwrap(), Some((lsn, &payload(lsn)[..])));
         }
-        let error = reader.records(&bad, report.first - 1).err().unwrap();
+        let error = report.records(&bad, report.first - 1).err().unwrap();
         assert!(matches!(&error, RecoveryError::BadFile { file, .. } if file == name), "{error}");
         // A ring that goes on before the next file needs this one; one that goes on in the last
         // does not.
@@ -261,9 +261,9 @@ fn files_in_a_folder_are_read_back() {
     let staging = Staging::open(ring, 0, RING_BYTES).unwrap();
     let mut drain = Drain::open(&staging, disk.clone(), options(SyncPolicy::Always)).unwrap();
     drain.step(Instant::now()).unwrap();
-    let (reader, report) = LogReader::open(&mut disk, None).unwrap();
+    let report = LogReader::open(&mut disk, None).unwrap();
     assert_eq!((report.lineage, report.first, report.last), (Some(LINEAGE), 1, 300));
-    let mut records = reader.records(&disk, 100).unwrap();
+    let mut records = report.records(&disk, 100).unwrap();
     for lsn in 100..=300 {
         assert_eq!(records.next_record().unwrap(), Some((lsn, &payload(lsn)[..])));
     }

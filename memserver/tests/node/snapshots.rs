@@ -158,10 +158,10 @@ fn pruning_keeps_what_the_kept_snapshots_need() {
         let expected: Vec<String> =
             firsts.iter().map(|first: &Lsn| format!("snapshot-{first:016x}.fps")).collect();
         assert_eq!(kept, expected);
-        let (reader, report) = LogReader::open(&mut disk, Some(LINEAGE)).unwrap();
+        let report = LogReader::open(&mut disk, Some(LINEAGE)).unwrap();
         assert!(report.first <= firsts[0] && report.last == 100, "{report:?}");
         assert!(report.files[1].first > firsts[0], "the first file is not needed: {report:?}");
-        let mut records = reader.records(&disk, firsts[0]).unwrap();
+        let mut records = report.records(&disk, firsts[0]).unwrap();
         for lsn in firsts[0]..=100 {
             assert_eq!(records.next_record().unwrap(), Some((lsn, &lsn.to_le_bytes()[..])));
         }

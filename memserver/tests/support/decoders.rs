@@ -26,8 +26,8 @@ pub fn log_file(bytes: &[u8]) {
 /// Whether it is a log, of which there may be little.
 fn read_log(bytes: &[u8]) -> bool {
     let Some(mut disk) = with_file("log-0000000000000001.fpl", bytes) else { return false };
-    let Ok((reader, report)) = LogReader::open(&mut disk, Some(LINEAGE)) else { return false };
-    if let Ok(mut records) = reader.records(&disk, report.first.max(FIRST)) {
+    let Ok(report) = LogReader::open(&mut disk, Some(LINEAGE)) else { return false };
+    if let Ok(mut records) = report.records(&disk, report.first.max(FIRST)) {
         while let Ok(Some(_)) = records.next_record() {}
     }
     true

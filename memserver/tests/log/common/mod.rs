@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fpcache_fabric::SharedMemory;
 use fpcache_memserver::durability::{
-    Disk, Drain, LogOptions, LogReader, Lsn, RecoveryError, Report, Staging, SyncPolicy,
+    Disk, Drain, LogOptions, LogReader, Lsn, RecoveryError, Staging, SyncPolicy,
 };
 
 use crate::memory_disk::MemoryDisk;
@@ -29,11 +29,11 @@ pub fn payload(lsn: Lsn) -> Vec<u8> {
     (0..lsn * 7 % 90).map(|i| (lsn * 31 + i) as u8).collect()
 }
 
-pub fn read_all(disk: &mut MemoryDisk) -> Result<(Found, Report), RecoveryError> {
-    let (reader, report) = LogReader::open(disk, Some(LINEAGE))?;
+pub fn read_all(disk: &mut MemoryDisk) -> Result<(Found, LogReader), RecoveryError> {
+    let report = LogReader::open(disk, Some(LINEAGE))?;
     let mut found = Vec::new();
     let from = if report.unusable.is_some() { 1 } else { report.first.max(1) };
-    let mut records = reader.records(disk, from)?;
+    let mut records = report.records(disk, from)?;
     while let Some((lsn, payload)) = records.next_record()? {
         found.push((lsn, payload.to_vec()));
     }
