@@ -31,7 +31,7 @@ fn played_by_another_process() {
     let folders = Folders { data: data.clone().into(), region: data.into() };
     let config = DaemonConfig {
         capacity: 64 << 20,
-        exit_with_parent: true,
+        exit_with_parent: Some(std::os::unix::process::parent_id()),
         durable: Some(DurableConfig { folders, sync: SyncPolicy::Always }),
         ..DaemonConfig::at(url.parse().unwrap())
     };

@@ -40,7 +40,7 @@ fn played_by_another_process() {
     let folders = Folders { data: data.into(), region: region.into() };
     let config = DaemonConfig {
         capacity: 32 << 20,
-        exit_with_parent: true,
+        exit_with_parent: Some(std::os::unix::process::parent_id()),
         durable: Some(DurableConfig { folders, sync: SyncPolicy::Always }),
         sockets: std::env::var(SOCKET).map(|socket| socket.parse().unwrap()).into_iter().collect(),
         ..DaemonConfig::at(url.parse().unwrap())

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::os::unix::process::{CommandExt, parent_id};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -261,7 +261,7 @@ pub enum KeysArg {
 pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
     let mut config = DaemonConfig {
         capacity: arguments.capacity,
-        exit_with_parent: true,
+        exit_with_parent: Some(arguments.exit_with_parent),
         durable: arguments.store.durable(arguments.region_dir.clone()),
         ..DaemonConfig::at_all(arguments.listen.iter().cloned())?
     };
@@ -275,10 +275,6 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
     config.serving.spin = arguments.spin.unwrap_or(config.serving.spin);
     raise_descriptor_limit();
     let daemon = Daemon::open(&config)?;
-    // A parent that ended before its end could be asked for gave no signal.
-    if parent_id() != arguments.exit_with_parent {
-        return Ok(());
-    }
     // A parent that has just ended does not read this, and the signal follows.
     let _ = writeln!(std::io::stdout(), "{READY}");
     Ok(daemon.serve()?)

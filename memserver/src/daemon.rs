@@ -8,6 +8,7 @@ mod listen;
 mod log;
 mod signals;
 
+use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +64,9 @@ pub struct DaemonConfig {
     pub huge_pages: HugePages,
     /// Numeric ids of users that get in beside the daemon's own.
     pub allowed_users: Vec<u32>,
-    /// End with the process that started this one; precisely, with the thread that did so.
-    pub exit_with_parent: bool,
+    /// End with this process, which must be the parent; precisely, with its thread that started this
+    /// one.
+    pub exit_with_parent: Option<u32>,
     /// Where the data lie that are to outlive the process; `None`: nowhere.
     pub durable: Option<DurableConfig>,
     /// For how long clients that read by network cards may believe what they know of memory's
@@ -115,7 +117,7 @@ impl DaemonConfig {
             capacity: default_capacity(),
             huge_pages: HugePages::Merged,
             allowed_users: Vec::new(),
-            exit_with_parent: false,
+            exit_with_parent: None,
             durable: None,
             card_lease: CARD_LEASE,
             first: FirstTable::default(),
@@ -216,6 +218,15 @@ pub enum DaemonError {
         /// The least limit that suffices.
         needed: usize,
     },
+    /// The process to end with is not the parent.
+    #[error(
+        "process {parent}, which --exit-with-parent names, is not the parent of this one: it has ended, or another process \
+         started this one"
+    )]
+    NotTheParent {
+        /// Its id.
+        parent: u32,
+    },
     /// Serving failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -250,12 +261,8 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]: the address or the folder is in use, or the memory cannot be allocated.
     pub fn open(config: &DaemonConfig) -> Result<Self, DaemonError> {
-        if config.exit_with_parent {
-            let death = Some(rustix::process::Signal::TERM);
-            rustix::process::set_parent_process_death_signal(death).map_err(|e| DaemonError::System {
-                doing: "asking for a signal at the parent's end",
-                source: e.into(),
-            })?;
+        if let Some(parent) = config.exit_with_parent {
+            exit_with(parent)?;
         }
         // From here on SIGHUP does not end the process, also while tables are recovered.
         let signals = HeldSignals::hold().map_err(no_handlers)?;
@@ -377,6 +384,17 @@ impl Announcement {
             info!("waiting for process {process}, which is exiting but still has {what}");
         }
     }
+}
+
+/// Has this process end with its parent, which has this id.
+fn exit_with(parent: u32) -> Result<(), DaemonError> {
+    let death = Some(rustix::process::Signal::TERM);
+    rustix::process::set_parent_process_death_signal(death).map_err(|e| DaemonError::System {
+        doing: "asking for a signal at the parent's end",
+        source: e.into(),
+    })?;
+    // One that ended before gave no signal.
+    if parent_id() == parent { Ok(()) } else { Err(DaemonError::NotTheParent { parent }) }
 }
 
 /// Takes the folder with the data: until it is dropped, or the process ends, no other memory node

@@ -315,7 +315,7 @@ pub fn be_a_memory_node() {
     let capacity = std::env::var(CAPACITY).expect("is set with the address");
     let mut config = DaemonConfig {
         capacity: capacity.parse().expect("a number"),
-        exit_with_parent: true,
+        exit_with_parent: Some(std::os::unix::process::parent_id()),
         sockets: std::env::var(SOCKET)
             .ok()
             .map(|path| TcpAddress::at_path(path).expect("a path"))

@@ -9,6 +9,7 @@ mod hostile_clients;
 mod keys;
 mod log;
 mod notify;
+mod parent;
 mod patience;
 mod tls;
 mod tokens;

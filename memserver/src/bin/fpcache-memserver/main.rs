@@ -5,6 +5,7 @@ mod notify;
 mod sockets;
 
 use std::io::{self, Write};
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -175,9 +176,10 @@ struct Arguments {
     #[arg(long, value_name = "WHEN", default_value = "10ms", requires = "data_dir", env = "FPCACHE_FSYNC")]
     fsync: SyncPolicy,
 
-    /// Exit when the parent process does
-    #[arg(long)]
-    exit_with_parent: bool,
+    /// Exit when the parent process does. A parent that may end while this process starts gives its
+    /// PID: this process exits at once if its parent is another
+    #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true)]
+    exit_with_parent: Option<Option<u32>>,
 
     #[command(flatten)]
     sockets: SocketArguments,
@@ -214,6 +216,7 @@ impl From<KeysArgument> for KeyKind {
 }
 
 fn main() -> ExitCode {
+    let parent = parent_id();
     let (mut command, words) = (Arguments::command(), Vec::from_iter(std::env::args_os()));
     let is_form = |word: &str| word.parse::<GroupChoice>().is_ok();
     refuse_apart(&mut command, &words, "--groups", is_form).unwrap_or_else(|error| error.exit());
@@ -222,7 +225,7 @@ fn main() -> ExitCode {
     // Dropped last: also after what a panic unwinds.
     let log = log_to_stderr_as(arguments.log.into(), arguments.log_format.into());
     log.take_panics();
-    match run(arguments) {
+    match run(arguments, parent) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.line(format_args!("error: {}", causes::in_one_line(error.chain())));
@@ -232,7 +235,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments) -> anyhow::Result<()> {
+fn run(arguments: Arguments, parent: u32) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let at = DaemonConfig::at_all(arguments.listen.clone())?;
     let config = DaemonConfig {
@@ -247,7 +250,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             HugePagesArgument::Required => HugePages::Required,
         },
         allowed_users: arguments.allowed_users.clone(),
-        exit_with_parent: arguments.exit_with_parent,
+        exit_with_parent: arguments.exit_with_parent.map(|named| named.unwrap_or(parent)),
         durable: arguments.data_dir.clone().map(|data| DurableConfig {
             folders: Folders { region: arguments.region_dir.clone().unwrap_or_else(|| data.clone()), data },
             sync: arguments.fsync,
