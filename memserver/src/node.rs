@@ -236,7 +236,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// default that happens when it is worthwhile.
     pub fn give_back_from(&mut self, bytes: u64) {
         if let Some(table) = self.state.table_mut() {
-            table.give_back_from(bytes);
+            table.room.give_back_from(bytes);
         }
     }
 
@@ -264,7 +264,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The version of the next write.
     pub fn next_version(&self) -> u32 {
-        self.state.table().map_or(FIRST_VERSION, Table::next_version)
+        self.state.table().map_or(FIRST_VERSION, |table| table.segments.next_version)
     }
 
     /// Where the record of a key lies, for tests that damage it; `None` if there is none, or it is
@@ -300,17 +300,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             ..NodeStats::default()
         };
         if let Some(wal) = &self.wal {
-            stats.logged = wal.last();
+            stats.logged = wal.staging.last_lsn();
             stats.synced = wal.synced();
-            stats.log_errors = wal.failures();
-            stats.log_fails = u64::from(wal.failure().is_some() || wal.has_lost());
+            stats.log_errors = wal.staging.failures();
+            stats.log_fails = u64::from(wal.staging.failure().is_some() || wal.has_lost());
         }
         if let Some(table) = self.state.table() {
-            let (counters, space) = (&table.counters, table.space());
+            let (counters, space) = (&table.counters, &table.room.space);
             stats.used_bytes = self.superblock.grant.reach().saturating_sub(space.free_bytes());
             stats.quarantined_bytes = space.quarantined_bytes();
-            stats.keys = table.keys();
-            stats.segments = table.segment_count();
+            stats.keys = table.segments.keys;
+            stats.segments = table.segments.directory.len() as u64;
             stats.writes = counters.writes;
             stats.inserts = counters.inserts;
             stats.rebuilds = counters.rebuilds;
@@ -319,9 +319,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             stats.rebuild_ns = counters.rebuild_ns;
             stats.rebuild_ns_max = counters.rebuild_ns_max;
             stats.rebuild_ns_p99 = counters.rebuild_ns_p99();
-            stats.checkpoint = table.record().checkpoint;
-            stats.external_values = table.external().values;
-            stats.external_bytes = table.external().bytes;
+            stats.checkpoint = table.room.record.checkpoint;
+            stats.external_values = table.values.counted.values;
+            stats.external_bytes = table.values.counted.bytes;
             stats.damaged_writes = counters.damaged_writes;
             stats.damaged_copies = counters.damaged_copies;
             stats.damaged_passed_by = counters.damaged_passed_by;

@@ -183,7 +183,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     node.left_out = left_out;
     node.waker = waker;
     node.has_snapshot = has_snapshot;
-    node.redone = node.wal.as_ref().map_or(0, Wal::last);
+    node.redone = node.wal.as_ref().map_or(0, |wal| wal.staging.last_lsn());
     let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
 }

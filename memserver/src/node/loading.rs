@@ -89,7 +89,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let why = format!(
                 "the table already holds {} keys: load into a table of another name, drop this one, or insert the \
                  records",
-                table.keys()
+                table.segments.keys
             );
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
@@ -271,7 +271,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.superblock.publish(record)?;
         self.state = NodeState::Serving(self.take_over(finished));
         if let (Some(wal), Some(table)) = (&self.wal, self.state.table()) {
-            wal.recovery_area.set_applied(wal.last(), table.next_version())?;
+            wal.recovery_area.set_applied(wal.staging.last_lsn(), table.segments.next_version)?;
         }
         Ok(record)
     }

@@ -215,7 +215,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
         let _ = self.publish_synced();
         self.go_on();
         if let Some((last, wal)) = self.pending.last().zip(self.wal.as_mut()) {
-            wal.want_synced(last);
+            wal.staging.want_sync(last);
         }
         // What is done between requests has its turn however many are parked.
         let work = if may_work { self.work_between(due) } else { Work::More };

@@ -60,17 +60,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return;
         }
         let mut header = vec![0; TableParameters::ENCODED_BYTES];
-        table.record().parameters.encode::<K>(&mut header);
-        header.extend(table.next_version().to_le_bytes());
-        header.extend(K::encode_encoders(table.encoders()));
+        table.room.record.parameters.encode::<K>(&mut header);
+        header.extend(table.segments.next_version.to_le_bytes());
+        header.extend(K::encode_encoders(&table.segments.encoders));
         // What waits for the disk is not in the table yet. It comes there as what is written later
         // does; and the pieces of a value are of no use without the first.
-        let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(wal.last() + 1);
-        let lineage = wal.lineage();
+        let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(wal.staging.last_lsn() + 1);
+        let lineage = wal.staging.lineage();
         // Without a snapshot that counts nothing is appended to the log, which needs no room
         // meanwhile; and every write is refused until there is one.
         let expected = match self.has_snapshot {
-            true => ExpectedSnapshot::About { records: table.keys(), bytes: table.records_bytes() },
+            true => ExpectedSnapshot::About { records: table.segments.keys, bytes: table.records_bytes() },
             false => ExpectedSnapshot::AtLeast(table.least_records_bytes()),
         };
         if !wal.snapshots.begin(SnapshotStart { lineage, header, first, expected }) {
@@ -143,7 +143,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(SnapshotStep::Waits);
         }
         // It counts only with the log up to there: that must be on the disk first.
-        let last = *taking.last.get_or_insert(wal.last());
+        let last = *taking.last.get_or_insert(wal.staging.last_lsn());
         if wal.synced() < last {
             return self.wait_for_log(last);
         }
@@ -161,11 +161,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let (Some(wal), Some(taking)) = (&mut self.wal, &mut self.snapshotting) else {
             return Ok(SnapshotStep::Idle);
         };
-        wal.want_synced(last);
-        let failures = wal.failures();
+        wal.staging.want_sync(last);
+        let failures = wal.staging.failures();
         // The log may wait for room, which this snapshot may have, and this one for the log. But
         // there may be room by now: that it is refused again says that there is none.
-        match wal.failure().as_ref().and_then(LogError::no_room) {
+        match wal.staging.failure().as_ref().and_then(LogError::no_room) {
             Some(full) if failures > *taking.log_failures.get_or_insert(failures) => {
                 self.end_snapshot(Err(full.clone().into()))
             }
@@ -244,8 +244,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 let Some(wal) = &mut self.wal else { return Work::Nothing };
                 // One that finds no room tries again first, and a step of the snapshot says how
                 // that ended.
-                let Some(failure) = wal.failure().filter(|failure| !failure.is_full()) else {
-                    wal.want_synced(wal.last());
+                let Some(failure) = wal.staging.failure().filter(|failure| !failure.is_full()) else {
+                    wal.staging.want_sync(wal.staging.last_lsn());
                     return Work::At(self.clock.now() + PAUSE);
                 };
                 self.give_up_snapshot();
@@ -272,7 +272,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     // One that finds no room tries again first, and a step of the snapshot says how
                     // that ended.
                     if let Some(failure) = waited
-                        && wal.failure().is_some_and(|failure| !failure.is_full())
+                        && wal.staging.failure().is_some_and(|failure| !failure.is_full())
                     {
                         self.give_up_snapshot();
                         return Err(failure);

@@ -51,7 +51,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Why the log cannot be written, while it cannot: requests do not wait for it then.
     pub(crate) fn log_fails(&self) -> bool {
-        self.wal.as_ref().is_some_and(|wal| wal.failure().is_some())
+        self.wal.as_ref().is_some_and(|wal| wal.staging.failure().is_some())
     }
 
     /// Whether writes must wait: for another, or for segments to be replaced.
@@ -118,7 +118,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if self.parked.all().any(|parked| parked.until == WaitFor::LogRoom)
             && let Some(wal) = &mut self.wal
         {
-            wal.want_synced(wal.last());
+            wal.staging.want_sync(wal.staging.last_lsn());
         }
     }
 

@@ -41,7 +41,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Self { state: NodeState::Serving(table), uploads, transit, .. } = self else {
             return Err(Self::no_table());
         };
-        uploads::check(piece, &table.shape())?;
+        uploads::check(piece, &table.segments.geometry.shape)?;
         let mut freed = Vec::new();
         let begun = match uploads.place(client, piece, (most, &*transit), &mut freed) {
             Ok(Some(upload)) => Ok(Some(upload.add(&*region, piece).map_err(internal)?)),
@@ -179,7 +179,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Self { superblock, state: NodeState::Serving(table), .. } = self else {
             return Err(Self::no_table());
         };
-        let place = table.shape().place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
+        let place =
+            table.segments.geometry.shape.place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
         match (wanted.value, place) {
             _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
             (Sent::Here(value), Some(ValuePlace::External)) => {
@@ -217,7 +218,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let (Stored::External(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
         let (Some(wal), Some(table)) = (&self.wal, self.state.table()) else { return Ok(()) };
         // Everything before them is done.
-        wal.recovery_area.set_applied(wal.last(), table.next_version()).map_err(internal)
+        wal.recovery_area.set_applied(wal.staging.last_lsn(), table.segments.next_version).map_err(internal)
     }
 
     /// Drops the values that came ahead of a request that has been executed.

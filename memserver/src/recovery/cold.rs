@@ -136,7 +136,7 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else {
         return Err(undecodable());
     };
-    let entry = match entry::decode::<K>(payload, &table.shape()).ok_or_else(undecodable)? {
+    let entry = match entry::decode::<K>(payload, &table.segments.geometry.shape).ok_or_else(undecodable)? {
         Logged::SlotMutation(entry) => entry,
         Logged::Piece { offset, bytes } => {
             if offset == 0 {

@@ -134,7 +134,7 @@ pub(crate) fn adopt_region<K: BuildKeys, M: NodeMemory, D: Disk>(
         Err(error) => return Err(error.into()),
     }
     // However often it starts, it gets no more than it has use for.
-    if table.space().granted_free_bytes() < found.superblock.grant.end() / 16 {
+    if table.room.space.granted_free_bytes() < found.superblock.grant.end() / 16 {
         table.room.reach_beyond_limit(&found.superblock);
     }
     found.table = Some(table);
@@ -349,7 +349,7 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
     }
 
     fn redo_one(&mut self, table: &mut Table<K>, lsn: Lsn, payload: &[u8]) -> Result<(), RecoverError> {
-        let logged = entry::decode::<K>(payload, &table.shape())
+        let logged = entry::decode::<K>(payload, &table.segments.geometry.shape)
             .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
         // The values of entries lie in the region still. Pieces whose mutation was never written
         // down are done with too: if they stayed to be done, a snapshot would take the log's files
@@ -368,7 +368,7 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
 
     fn note_applied(&mut self, lsn: Lsn, table: &Table<K>) -> Result<(), RecoverError> {
         if let Some(recovery_area) = &self.superblock.recovery_area {
-            recovery_area.set_applied(lsn, table.next_version())?;
+            recovery_area.set_applied(lsn, table.segments.next_version)?;
         }
         self.applied = lsn;
         Ok(())

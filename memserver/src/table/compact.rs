@@ -359,7 +359,7 @@ mod tests {
     /// Writes a key, or removes it, as a start from the disk does.
     fn write(node: &mut MemoryNode<U64Keys>, key: u64, value: Option<&[u8]>) {
         let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return };
-        let version = table.next_version();
+        let version = table.segments.next_version;
         table.put_back(superblock, &key, version, value).expect("room");
     }
 

@@ -22,7 +22,7 @@ use std::borrow::Borrow;
 use std::ops::Range;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Corrupt, RecordShape, TableRecord};
+use fpcache::layout::{Corrupt, TableRecord};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Directory;
@@ -46,7 +46,7 @@ use values::{ExternalValues, Values, memory_of};
 pub(crate) struct Table<K: BuildKeys> {
     pub(crate) segments: Segments<K>,
     pub(crate) room: Room<K>,
-    values: Values<K>,
+    pub(crate) values: Values<K>,
     rebuilder: Rebuilder<K>,
     /// Segments being brought together.
     sweep: Option<Sweep<K>>,
@@ -136,37 +136,9 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
-    /// Live records.
-    pub(crate) fn keys(&self) -> u64 {
-        self.segments.keys
-    }
-
-    /// The number of segments.
-    pub(crate) fn segment_count(&self) -> u64 {
-        self.segments.directory.len() as u64
-    }
-
-    pub(crate) fn record(&self) -> &TableRecord {
-        &self.room.record
-    }
-
-    pub(crate) fn space(&self) -> &Space {
-        &self.room.space
-    }
-
-    /// External values.
-    pub(crate) fn external(&self) -> ExternalValues {
-        self.values.counted
-    }
-
     /// Has the table retrain once it has this many keys.
     pub(crate) fn retrain_at(&mut self, keys: u64) {
         self.rebuilder.retraining.retrain_at(keys);
-    }
-
-    /// Has segments compacted when they take this many bytes too much.
-    pub(crate) fn give_back_from(&mut self, bytes: u64) {
-        self.room.give_back_from(bytes);
     }
 
     /// Has this range evacuated once there is nothing else to do.
@@ -185,21 +157,6 @@ impl<K: BuildKeys> Table<K> {
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
         self.room.finish_checkpoint(superblock, &self.segments)
-    }
-
-    /// The version of the next write.
-    pub(crate) fn next_version(&self) -> u32 {
-        self.segments.next_version
-    }
-
-    /// How records lie in slots.
-    pub(crate) fn shape(&self) -> RecordShape {
-        self.segments.geometry.shape
-    }
-
-    /// What the segments share to compute coordinates.
-    pub(crate) fn encoders(&self) -> &K::Encoders {
-        &self.segments.encoders
     }
 
     /// Counts what is damaged in segments that stay as they are, and keeps it for those who tell

@@ -60,8 +60,8 @@ struct Recounting<K: BuildKeys> {
 
 /// The external values of a table, as its slots name them.
 #[derive(Debug)]
-pub(super) struct Values<K: BuildKeys> {
-    pub(super) counted: ExternalValues,
+pub(crate) struct Values<K: BuildKeys> {
+    pub(crate) counted: ExternalValues,
     /// How far they have been counted again, after a damaged slot had none to tell.
     recounting: Option<Recounting<K>>,
 }

@@ -60,7 +60,7 @@ const PIECE_BYTES: usize = 256 << 10;
 /// A memory node's log: staging ring, recovery area, and the drain that brings them to the disk.
 pub(crate) struct Wal<M> {
     pub(crate) recovery_area: RecoveryArea<M>,
-    staging: Staging<M>,
+    pub(crate) staging: Staging<M>,
     policy: SyncPolicy,
     pub(crate) clock: Arc<dyn Clock>,
     draining: Box<dyn Draining>,
@@ -114,10 +114,6 @@ impl<M: NodeMemory> Wal<M> {
     /// Whether mutations wait for the disk before readers see them.
     pub(crate) fn syncs_first(&self) -> bool {
         self.policy == SyncPolicy::Always
-    }
-
-    pub(crate) fn lineage(&self) -> u64 {
-        self.staging.lineage()
     }
 
     /// Writes a mutation down, directly after the pieces of the external value that it gives a
@@ -181,11 +177,6 @@ impl<M: NodeMemory> Wal<M> {
         self.wait_for_disk().err().map(|error| error.to_string())
     }
 
-    /// Asks for an entry to be brought to the disk soon.
-    pub(crate) fn want_synced(&mut self, lsn: Lsn) {
-        self.staging.want_sync(lsn);
-    }
-
     /// Whether entries were lost from the log that no snapshot makes up for.
     #[inline]
     pub(crate) fn has_lost(&self) -> bool {
@@ -193,24 +184,9 @@ impl<M: NodeMemory> Wal<M> {
         lost > 0 && lost >= self.covered
     }
 
-    /// Why the log cannot be written, while it cannot.
-    pub(crate) fn failure(&self) -> Option<LogError> {
-        self.staging.failure()
-    }
-
-    /// How often writing or syncing the log failed.
-    pub(crate) fn failures(&self) -> u64 {
-        self.staging.failures()
-    }
-
     /// The last entry that a crash of the machine does not undo.
     pub(crate) fn synced(&self) -> Lsn {
         self.staging.synced_lsn().unwrap_or(0)
-    }
-
-    /// The last entry.
-    pub(crate) fn last(&self) -> Lsn {
-        self.staging.last_lsn()
     }
 
     /// Brings the log to the disk for good: nothing is appended any more. Notes it if the disk has
@@ -219,9 +195,9 @@ impl<M: NodeMemory> Wal<M> {
         self.draining.end(self.clock.now());
         // Of those that the disk lost the ring has none any more.
         let elsewhere = self.staging.readable_lsn().unwrap_or(0);
-        let entries = self.last().saturating_sub(elsewhere);
+        let entries = self.staging.last_lsn().saturating_sub(elsewhere);
         if entries > 0 {
-            let why = self.failure().map_or_else(String::new, |error| error.to_string());
+            let why = self.staging.failure().map_or_else(String::new, |error| error.to_string());
             return Some(MissingLog::InNotes { entries, why });
         }
         if self.has_lost() {

@@ -76,7 +76,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         };
         table.accept(mutation);
         let reply = table.perform(superblock, mutation, value).map_err(internal)?;
-        let next_version = table.next_version();
+        let next_version = table.segments.next_version;
         superblock.region.release();
         let lsns = loop {
             match self.log_mutation(going, operation, mutation, value) {
@@ -181,7 +181,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Err(Self::no_table());
         };
         let reply = table.perform(superblock, mutation, value).map_err(internal)?;
-        let next_version = table.next_version();
+        let next_version = table.segments.next_version;
         self.keep_reply(session, operation, reply)?;
         match &self.wal {
             Some(wal) => wal.recovery_area.set_applied(lsn, next_version).map_err(internal),

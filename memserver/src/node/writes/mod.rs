@@ -85,7 +85,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let why = format!("a request has the number {}, of more than {REQUEST_BITS} bits", write.request);
             return Err(Refusal::new(ErrorCode::Invalid, why));
         }
-        operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
+        operations
+            .iter()
+            .try_for_each(|operation| check_fits::<K>(&table.segments.geometry.shape, operation))?;
         if self.owned.is_some() {
             operations.iter().try_for_each(|operation| self.check_owned(operation.key.borrow()))?;
         }
@@ -295,7 +297,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// if they are.
     pub(crate) fn may_search(&self, missed: Option<u64>) -> Result<(), Unable> {
         let Some(table) = self.state.table() else { return Ok(()) };
-        let has_values_outside = table.shape().value_bytes.is_none();
+        let has_values_outside = table.segments.geometry.shape.value_bytes.is_none();
         match missed.filter(|_| !table.is_searching()) {
             Some(missed) if !self.pending.may_free(has_values_outside) => {
                 self.superblock.grant.miss(missed);

@@ -106,7 +106,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// While the log cannot be written no request waits for it: what was staged may take effect
     /// later. What had reached the disk before is published first.
     fn next_failed(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
-        let failure = self.wal.as_ref()?.failure()?;
+        let failure = self.wal.as_ref()?.staging.failure()?;
         if self.has_more_to_publish() {
             return None;
         }

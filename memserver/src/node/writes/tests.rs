@@ -120,7 +120,7 @@ fn what_one_sync_brought_to_the_disk_is_published_turn_by_turn_and_parked_reques
     assert_eq!(node.handle(ClientId(5000), &deletes, &mut reply), Handled::Later);
 
     if let Some((last, wal)) = node.pending.last().zip(node.wal.as_mut()) {
-        wal.want_synced(last);
+        wal.staging.want_sync(last);
     }
     let most = (QUANTUM / cost::PUBLISHED + 1) as u64;
     let (mut turns, mut replies) = (0, 0);

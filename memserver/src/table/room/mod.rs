@@ -33,8 +33,8 @@ pub(crate) struct Room<K: BuildKeys> {
     /// The memory node's number, a part of addresses.
     pub(super) node: u16,
     /// As published with the newest checkpoint.
-    pub(super) record: TableRecord,
-    pub(super) space: Space,
+    pub(crate) record: TableRecord,
+    pub(crate) space: Space,
     pub(super) publication: Publication<K>,
     pub(super) emptying: Emptying<K>,
     pub(super) fullness: Fullness,

@@ -27,16 +27,16 @@ use slots::Slots;
 #[derive(Debug)]
 pub(crate) struct Segments<K: BuildKeys> {
     pub(super) parameters: TableParameters,
-    pub(super) geometry: SegmentGeometry,
+    pub(crate) geometry: SegmentGeometry,
     /// What the segments share to compute coordinates.
-    pub(super) encoders: K::Encoders,
-    pub(super) directory: Directory<K::Key, Segment<K>>,
+    pub(crate) encoders: K::Encoders,
+    pub(crate) directory: Directory<K::Key, Segment<K>>,
     /// Bytes of all segments.
     pub(super) bytes: u64,
     pub(super) next_generation: u32,
-    pub(super) next_version: u32,
+    pub(crate) next_version: u32,
     /// Live records.
-    pub(super) keys: u64,
+    pub(crate) keys: u64,
     /// Records in the slot that the model predicts.
     pub(super) at_home: u64,
     /// Slots of records that wait for the disk: the segment's offset, and the slot.
