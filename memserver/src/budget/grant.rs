@@ -1,7 +1,6 @@
 //! A region's share of the budget: how much of the region its table may use. The grant grows as the
 //! table does, and shrinks when memory at the region's end is free.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -287,7 +286,7 @@ impl Grant {
             budget.refund(taken);
             // Reported once, not with every insert that is refused.
             if !self.note_disk_full(true) {
-                error!("{}", NoSpaceForRegion(&error));
+                error!("{}", no_space_for_region(&error));
             }
             return Err(Denied::Disk(error.to_string()));
         }
@@ -399,18 +398,13 @@ impl Grant {
 }
 
 /// That the file system has no room for more of a region, whose size is not at fault.
-struct NoSpaceForRegion<'e>(&'e MemoryError);
-
-impl fmt::Display for NoSpaceForRegion<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            MemoryError::NoSpace { path, len, source } => write!(
-                f,
-                "no room for {len} bytes more of {path} ({source}): records that need them are refused until there is \
-                 room on that file system"
-            ),
-            other => other.fmt(f),
-        }
+fn no_space_for_region(error: &MemoryError) -> String {
+    match error {
+        MemoryError::NoSpace { path, len, source } => format!(
+            "no room for {len} bytes more of {path} ({source}): records that need them are refused until there is room \
+             on that file system"
+        ),
+        other => other.to_string(),
     }
 }
 

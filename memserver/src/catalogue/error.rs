@@ -1,6 +1,5 @@
 //! Errors by which a table cannot be served.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
@@ -28,7 +27,7 @@ pub enum TableOpenError {
     /// The disk has no room for what a durable table keeps beside its region.
     #[error(
         "the {bytes} that each table takes in --data-dir beside its region cannot be allocated: {}",
-        NotesRemedy(source), bytes = ByteSize(*.bytes).display().iec()
+        notes_remedy(source), bytes = ByteSize(*.bytes).display().iec()
     )]
     RecoveryArea {
         /// Bytes asked for.
@@ -51,7 +50,7 @@ pub enum TableOpenError {
     #[error("the memory node has no memory for it: {0}")]
     Denied(#[from] Denied),
     /// Region or recovery area of the previous process cannot be used.
-    #[error("{}", MemoryRemedy(.0))]
+    #[error("{}", memory_remedy(.0))]
     Memory(MemoryError),
     /// Its folder cannot be used.
     #[error(transparent)]
@@ -105,16 +104,12 @@ pub enum TableOpenError {
 
 /// Why the memory of the previous process cannot be used: perhaps it is none, but that of one which
 /// runs.
-struct MemoryRemedy<'e>(&'e MemoryError);
-
-impl fmt::Display for MemoryRemedy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            MemoryError::FileInUse { .. } => {
-                write!(f, "{}, or give this one a --region-dir and --data-dir of its own", self.0)
-            }
-            other => write!(f, "the memory of the previous process cannot be used: {other}"),
+fn memory_remedy(error: &MemoryError) -> String {
+    match error {
+        MemoryError::FileInUse { .. } => {
+            format!("{error}, or give this one a --region-dir and --data-dir of its own")
         }
+        other => format!("the memory of the previous process cannot be used: {other}"),
     }
 }
 
@@ -140,17 +135,11 @@ impl TableOpenError {
 
 /// Why a recovery area cannot be allocated, and what helps: it has one size whatever that of the
 /// region is.
-struct NotesRemedy<'e>(&'e MemoryError);
-
-impl fmt::Display for NotesRemedy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            MemoryError::NoSpace { path, source, .. } => write!(
-                f,
-                "no room for {path} ({source}); free some on that disk, or have fewer tables: a smaller region takes no less of \
-                 it"
-            ),
-            other => other.fmt(f),
-        }
+fn notes_remedy(error: &MemoryError) -> String {
+    match error {
+        MemoryError::NoSpace { path, source, .. } => format!(
+            "no room for {path} ({source}); free some on that disk, or have fewer tables: a smaller region takes no less of it"
+        ),
+        other => other.to_string(),
     }
 }
