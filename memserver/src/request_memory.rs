@@ -28,14 +28,8 @@ pub(crate) const MOST_VALUES_OF_ALL: usize = 16 << 10;
 /// Values that each table may have in transit in any case.
 const FEW_VALUES: usize = 16;
 
-/// Bytes that are kept, and how many values.
-#[derive(Debug, Default)]
-struct TransitBytes {
-    requests: AtomicUsize,
-    replies: AtomicUsize,
-    operations: AtomicUsize,
-    values: AtomicUsize,
-}
+/// Bytes that are kept, and how many values: by [`TransitKind`].
+type TransitBytes = [AtomicUsize; 4];
 
 /// What a table keeps of requests and replies, beside what all tables of its memory node do.
 #[derive(Clone, Debug, Default)]
@@ -51,17 +45,6 @@ enum TransitKind {
     Reply,
     Operations,
     Values,
-}
-
-impl TransitBytes {
-    fn of(&self, body: TransitKind) -> &AtomicUsize {
-        match body {
-            TransitKind::Request => &self.requests,
-            TransitKind::Reply => &self.replies,
-            TransitKind::Operations => &self.operations,
-            TransitKind::Values => &self.values,
-        }
-    }
 }
 
 /// Bytes that are kept, or a value, until this is dropped.
@@ -89,7 +72,7 @@ impl TransitGuard {
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         for kept in [&self.transit.all, &self.transit.own] {
-            kept.of(self.body).fetch_sub(bytes, Ordering::Relaxed);
+            kept[self.body as usize].fetch_sub(bytes, Ordering::Relaxed);
         }
         self.bytes -= bytes;
     }
@@ -115,7 +98,7 @@ impl Transit {
     /// table waits for the disks of others.
     #[inline]
     pub(crate) fn has_room_for_operation(&self) -> bool {
-        self.own.operations.load(Ordering::Relaxed) < SHORT_BODY
+        self.own[TransitKind::Operations as usize].load(Ordering::Relaxed) < SHORT_BODY
             || self.has_room(TransitKind::Operations, SHORT_BODY + 1)
     }
 
@@ -145,7 +128,7 @@ impl Transit {
 
     /// What all tables keep, and this one.
     fn kept(&self, body: TransitKind) -> [usize; 2] {
-        [&self.all, &self.own].map(|kept| kept.of(body).load(Ordering::Relaxed))
+        [&self.all, &self.own].map(|kept| kept[body as usize].load(Ordering::Relaxed))
     }
 
     /// Counts a request that is kept, if it is long.
@@ -165,7 +148,7 @@ impl Transit {
 
     fn count(&self, body: TransitKind, bytes: usize) {
         for kept in [&self.all, &self.own] {
-            kept.of(body).fetch_add(bytes, Ordering::Relaxed);
+            kept[body as usize].fetch_add(bytes, Ordering::Relaxed);
         }
     }
 }
@@ -210,7 +193,7 @@ mod tests {
         first.shrink(*bytes);
         assert!(tables[0].has_room_for_operation());
         held.clear();
-        assert_eq!(tables[0].all.operations.load(Ordering::Relaxed), 0);
+        assert_eq!(tables[0].all[TransitKind::Operations as usize].load(Ordering::Relaxed), 0);
     }
 
     #[test]
