@@ -53,10 +53,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Some(added) => added,
             None => {
                 let memory = match self.memory_for(piece)? {
-                    ValueSpace::Searched => return Ok(Dispatched::Waits(RequestState::New, WaitFor::Room)),
-                    ValueSpace::NotQuiet => return Ok(Dispatched::Waits(RequestState::New, WaitFor::Quiet)),
-                    ValueSpace::None => None,
-                    ValueSpace::Found(memory) => Some(memory),
+                    Ok(memory) => memory,
+                    Err(until) => return Ok(Dispatched::Waits(RequestState::New, until)),
                 };
                 let mut upload = Upload::begin(memory, piece.value_bytes, self.transit.hold_value());
                 let added = upload.add(&*region, piece).map_err(internal)?;
@@ -86,12 +84,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Memory for a value whose first piece has come.
-    fn memory_for(&mut self, piece: &ValuePiece<'_>) -> Result<ValueSpace, Refusal> {
+    /// Memory for a value whose first piece has come; `None` if there is no room for it, as its
+    /// operation will say. Else what must be waited for.
+    fn memory_for(&mut self, piece: &ValuePiece<'_>) -> Result<Result<Option<Extent>, WaitFor>, Refusal> {
         let (bytes, mut has_tried) = (piece.value_bytes as usize, false);
         if self.is_searching() && self.parked.holds_writes() {
             // For another request, which what is free now is kept for.
-            return Ok(ValueSpace::Searched);
+            return Ok(Err(WaitFor::Room));
         }
         loop {
             let Self { superblock, state: NodeState::Serving(table), .. } = self else {
@@ -106,16 +105,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 },
             };
             match found {
-                Some(memory) => return Ok(ValueSpace::Found(memory)),
+                Some(memory) => return Ok(Ok(Some(memory))),
                 // The write that others wait for has the table to itself: this one would search in
                 // its way.
-                None if self.parked.holds_writes() => return Ok(ValueSpace::Searched),
-                None if has_tried => return Ok(ValueSpace::None),
+                None if self.parked.holds_writes() => return Ok(Err(WaitFor::Room)),
+                None if has_tried => return Ok(Ok(None)),
                 None => match self.make_room_for_value(bytes)? {
                     Ok(true) => has_tried = true,
-                    Ok(false) => return Ok(ValueSpace::Searched),
-                    Err(Unable::NotQuiet) if !self.log_fails() => return Ok(ValueSpace::NotQuiet),
-                    Err(_) => return Ok(ValueSpace::None),
+                    Ok(false) => return Ok(Err(WaitFor::Room)),
+                    Err(Unable::NotQuiet) if !self.log_fails() => return Ok(Err(WaitFor::Quiet)),
+                    Err(_) => return Ok(Ok(None)),
                 },
             }
         }
@@ -236,17 +235,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             unused.into_iter().for_each(|memory| table.room.free_value(memory));
         }
     }
-}
-
-/// Memory for a value.
-enum ValueSpace {
-    Found(Extent),
-    /// There is no room for it, as its operation will say.
-    None,
-    /// What can make room for it is being done.
-    Searched,
-    /// That is done when nothing waits for the disk.
-    NotQuiet,
 }
 
 /// The refusal of a request without its values.

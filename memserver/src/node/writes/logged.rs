@@ -8,7 +8,7 @@ use fpcache::message::Refusal;
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
-use super::{Unable, WriteStep};
+use super::Unable;
 use crate::awaiting_sync::{Lsns, PendingOperation, PendingOutcome};
 use crate::dedup::DedupSession;
 use crate::durability::{AppendError, Lsn};
@@ -27,20 +27,21 @@ enum LogState {
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Writes a decided mutation down and does it, or has it wait for the disk.
+    /// Writes a decided mutation down and does it, or has it wait for the disk. Returns what must be
+    /// waited for before it can be written down, if anything.
     pub(super) fn change(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<WriteStep, Refusal> {
+    ) -> Result<Option<WaitFor>, Refusal> {
         if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
             return self.change_unwritten(going, operation, mutation, value);
         }
         let (lsns, waits) = match self.log_mutation(going, operation, mutation, value) {
             Ok(LogState::Down(lsns, waits)) => (lsns, waits),
-            Ok(LogState::Waits(until)) => return Ok(WriteStep::Waits(until)),
+            Ok(LogState::Waits(until)) => return Ok(Some(until)),
             Err(unable) => {
                 going.put = None;
                 self.take_back(value);
@@ -56,9 +57,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
             self.pending.add(PendingOperation { session: going.session, operation, outcome }, &self.transit);
             going.entries = self.pending.added();
-            return Ok(WriteStep::Done);
+            return Ok(None);
         }
-        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| WriteStep::Done)
+        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| None)
     }
 
     /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it
@@ -70,7 +71,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         operation: usize,
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<WriteStep, Refusal> {
+    ) -> Result<Option<WaitFor>, Refusal> {
         let Self { superblock, state: NodeState::Serving(table), .. } = self else {
             return Err(Self::no_table());
         };
@@ -89,7 +90,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if let Some(wal) = &self.wal {
             wal.recovery_area.set_applied(lsns.last, next_version).map_err(internal)?;
         }
-        Ok(WriteStep::Done)
+        Ok(None)
     }
 
     /// Writes a mutation down, if there is a log, after the pieces of its value. What has been

@@ -54,8 +54,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             None => self.begin_write(write, &operations)?,
         };
         match self.apply_all(&mut going, &operations) {
-            Ok(WriteStep::Done) => {}
-            Ok(WriteStep::Waits(until)) => return Ok(Dispatched::Waits(RequestState::Write(going), until)),
+            Ok(None) => {}
+            Ok(Some(until)) => return Ok(Dispatched::Waits(RequestState::Write(going), until)),
             Err(refusal) => {
                 if let Some(put) = going.put {
                     self.give_up_value(&put);
@@ -156,12 +156,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Applies the operations from the next one on, as long as the allowance lasts.
+    /// Applies the operations from the next one on, as long as the allowance lasts. Returns what
+    /// must be waited for before the rest, if anything.
     fn apply_all(
         &mut self,
         going: &mut WriteInProgress,
         operations: &[WriteOperation<'_, K::View<'_>>],
-    ) -> Result<WriteStep, Refusal> {
+    ) -> Result<Option<WaitFor>, Refusal> {
         /// Operations that are prefetched ahead of the one in hand.
         const AHEAD: usize = 8;
         // Where keys can be, by their operations' numbers.
@@ -169,33 +170,34 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         for (i, operation) in operations.iter().enumerate().skip(going.next) {
             going.next = i;
             if self.is_spent() && going.put.is_none() {
-                return Ok(WriteStep::Waits(WaitFor::Turn));
+                return Ok(Some(WaitFor::Turn));
             }
             let place = places[i % AHEAD].take();
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), self.state.table()) {
                 places[i % AHEAD] = table.segments.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
             }
-            if let WriteStep::Waits(until) = self.apply(going, i, operation, place.as_ref())? {
-                return Ok(WriteStep::Waits(until));
+            if let Some(until) = self.apply(going, i, operation, place.as_ref())? {
+                return Ok(Some(until));
             }
             self.charge(cost::OPERATION + cost::bytes(operation.value.bytes().len()));
         }
-        Ok(WriteStep::Done)
+        Ok(None)
     }
 
-    /// Applies one operation, or has it wait for the disk.
+    /// Applies one operation, or has it wait for the disk. Returns what must be waited for before
+    /// that, if anything.
     fn apply(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,
         wanted: &WriteOperation<'_, K::View<'_>>,
         place: Option<&SlotHint<K>>,
-    ) -> Result<WriteStep, Refusal> {
+    ) -> Result<Option<WaitFor>, Refusal> {
         if self.pending.is_key_waiting(wanted.key.borrow()) {
             if self.log_fails() {
                 return self.reply(going, operation, Unable::NotDurable.reply()?);
             }
-            return Ok(WriteStep::Waits(WaitFor::Published(self.pending.added())));
+            return Ok(Some(WaitFor::Published(self.pending.added())));
         }
         // A value whose pieces are in the log is not kept waiting: all other writes wait for its
         // mutation.
@@ -204,7 +206,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 // No request waits, and nothing more is kept.
                 return Err(log_fails());
             }
-            return Ok(WriteStep::Waits(WaitFor::OperationRoom));
+            return Ok(Some(WaitFor::OperationRoom));
         }
         let mut has_tried = false;
         loop {
@@ -232,7 +234,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                             has_tried = true;
                             match self.make_room_for_value(wanted.value.len())? {
                                 Ok(true) => continue,
-                                Ok(false) => Ok(WriteStep::Waits(WaitFor::Room)),
+                                Ok(false) => Ok(Some(WaitFor::Room)),
                                 Err(unable) => self.unable(going, operation, unable),
                             }
                         }
@@ -247,24 +249,24 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Decision::Full => match self.make_room(wanted.key.borrow()) {
                     Ok(true) => {}
-                    Ok(false) => return Ok(WriteStep::Waits(WaitFor::Room)),
+                    Ok(false) => return Ok(Some(WaitFor::Room)),
                     Err(unable) => return self.unable(going, operation, unable),
                 },
             }
         }
     }
 
-    /// Replies that an operation cannot be done; or has it wait, if that may be known once nothing
-    /// waits for the disk.
+    /// Replies that an operation cannot be done; or returns what must be waited for, if that may be
+    /// known once nothing waits for the disk.
     fn unable(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,
         unable: Unable,
-    ) -> Result<WriteStep, Refusal> {
+    ) -> Result<Option<WaitFor>, Refusal> {
         let unable = match unable {
             Unable::NotQuiet if self.log_fails() => Unable::NotDurable,
-            Unable::NotQuiet => return Ok(WriteStep::Waits(WaitFor::Quiet)),
+            Unable::NotQuiet => return Ok(Some(WaitFor::Quiet)),
             Unable::NoRoom if self.superblock.grant.is_disk_full() => Unable::DiskFull,
             unable => unable,
         };
@@ -367,13 +369,6 @@ fn check_fits<K: BuildKeys>(
         "a key of {key_bytes} bytes with a value of {value_bytes} bytes does not fit the table, which has {}",
         describe(shape)
     )))
-}
-
-/// Whether an operation, or all of them, got as far as they can for now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum WriteStep {
-    Done,
-    Waits(WaitFor),
 }
 
 /// Why an operation is not done.

@@ -6,25 +6,25 @@ use fpcache::layout::Stored;
 use fpcache::message::{ErrorCode, Refusal, WriteReply, encode_reply};
 use fpcache_fabric::{ClientId, NodeMemory};
 
-use super::WriteStep;
 use crate::awaiting_sync::{PendingOperation, PendingOutcome};
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::node::MemoryNode;
-use crate::node::parked::{WriteInProgress, cost};
+use crate::node::parked::{WaitFor, WriteInProgress, cost};
 use crate::node::serving::internal;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Replies to an operation that changes nothing, after those before it.
+    /// Replies to an operation that changes nothing, after those before it: there is nothing to wait
+    /// for.
     pub(super) fn reply(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,
         reply: WriteReply,
-    ) -> Result<WriteStep, Refusal> {
+    ) -> Result<Option<WaitFor>, Refusal> {
         let session = going.session;
         if self.pending.has_published(going.entries) {
-            return self.keep_reply(&session, operation, reply).map(|()| WriteStep::Done);
+            return self.keep_reply(&session, operation, reply).map(|()| None);
         }
         if let Some(wal) = &self.wal {
             // If the process ends now, the mutation before it is performed again, and this one is
@@ -34,7 +34,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let outcome = PendingOutcome::Reply(reply);
         self.pending.add(PendingOperation { session, operation, outcome }, &self.transit);
         going.entries = self.pending.added();
-        Ok(WriteStep::Done)
+        Ok(None)
     }
 
     // Inlined for the reason that `Table::perform` is.
