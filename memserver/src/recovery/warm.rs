@@ -6,8 +6,7 @@ use std::sync::Arc;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{
     CHANGE_RECORD_BYTES, ChangeRecord, Corrupt, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, REUSE_OFFSET,
-    SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, SegmentReplacement, SlotState, SlotWord, Superblock,
-    TableRecord, decode_root,
+    SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentReplacement, Superblock, TableRecord, decode_root,
 };
 use fpcache::message::WriteReply;
 use fpcache::models::Segment;
@@ -28,6 +27,7 @@ use crate::superblock_writer::SuperblockWriter;
 use crate::table::error::TableError;
 use crate::table::room::directory_reserve::SeparatorBytes;
 use crate::table::segments::Counts;
+use crate::table::segments::slots::Slots;
 use crate::table::values::ExternalValues;
 use crate::table::{Table, TableParts};
 use crate::wal::entry::{self, Logged};
@@ -173,23 +173,13 @@ fn finish_change<K: BuildKeys, M: NodeMemory>(
     let committed = superblock.current().log_head >= head;
     if committed {
         let geometry = record.parameters.geometry();
-        old.iter().try_for_each(|replaced| freeze(&*superblock.region, &geometry, *replaced))?;
+        for Replaced { offset, generation, cap } in old {
+            Slots::at(&*superblock.region, geometry, offset, cap, generation).freeze()?;
+        }
         superblock.region.release();
     }
     superblock.end_change()?;
     Ok(committed)
-}
-
-fn freeze<M: NodeMemory>(region: &M, geometry: &SegmentGeometry, old: Replaced) -> Result<(), RecoverError> {
-    let Replaced { offset, cap, .. } = old;
-    let start = offset + fpcache::layout::SEGMENT_HEADER_BYTES as u64;
-    let first = offset + geometry.slots_offset(cap) as u64;
-    region.fill_words(start, ((first - start) / 8) as usize, u64::MAX)?;
-    let frozen = SlotWord::new(SlotState::Frozen, 0, 0).to_bits();
-    for slot in 0..u64::from(cap) {
-        region.store_relaxed(first + slot * geometry.slot_bytes as u64, frozen)?;
-    }
-    Ok(())
 }
 
 /// The table whose directory is that of the checkpoint with all changes since.

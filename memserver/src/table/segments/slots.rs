@@ -80,9 +80,14 @@ pub(crate) struct Slots<'r, M> {
 impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     pub(crate) fn of<K: KeySpace>(region: &'r M, geometry: SegmentGeometry, segment: &Segment<K>) -> Self {
-        let (at, cap) = (segment.address().offset(), segment.model().cap);
+        Self::at(region, geometry, segment.address().offset(), segment.model().cap, segment.generation())
+    }
+
+    /// The segment at an offset.
+    #[inline]
+    pub(crate) fn at(region: &'r M, geometry: SegmentGeometry, at: u64, cap: u16, generation: u32) -> Self {
         let first = at + geometry.slots_offset(cap) as u64;
-        Self { region, geometry, at, first, cap, generation: segment.generation() }
+        Self { region, geometry, at, first, cap, generation }
     }
 
     /// Offset of the segment.
