@@ -82,6 +82,13 @@ fn write_new(folder: &Folder, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
+/// The bytes of a file; of one longer than any of these can be, its beginning.
+fn read(folder: &Folder, name: &str) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    folder.open_file(name, OFlags::RDONLY)?.take(1 + MAX_MAP_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Puts another map in the place of a range's; `sync` makes the folder's names durable.
 fn put_map_in(
     folder: &Folder,
@@ -92,10 +99,8 @@ fn put_map_in(
         folder.remove_all(left)?;
     }
     let put = || {
-        let mut old = Vec::new();
-        folder.open_file(MAP, OFlags::RDONLY)?.take(1 + MAX_MAP_BYTES as u64).read_to_end(&mut old)?;
         // Before the new one counts: later the disk may take nothing more.
-        write_new(folder, OLD_MAP, &old)?;
+        write_new(folder, OLD_MAP, &read(folder, MAP)?)?;
         write_new(folder, NEW_MAP, &map.encode())?;
         folder.rename(NEW_MAP, MAP)
     };
@@ -156,13 +161,9 @@ impl TablesFolder {
             Err(error @ FolderError::Unsafe { .. }) => return Err(error.into()),
             opened => opened.map_err(|error| error.to_string()),
         };
-        let read = folder.and_then(|folder| {
-            let mut bytes = Vec::new();
-            let read = folder.open_file(DESCRIPTOR, OFlags::RDONLY);
-            read.and_then(|mut file| file.read_to_end(&mut bytes)).map_err(|error| error.to_string())?;
-            TableDescriptor::decode(&bytes)
-        });
-        read.map_err(|why| TableOpenError::Descriptor { path, why })
+        let bytes = folder.and_then(|folder| read(&folder, DESCRIPTOR).map_err(|error| error.to_string()));
+        let descriptor = bytes.and_then(|bytes| TableDescriptor::decode(&bytes));
+        descriptor.map_err(|why| TableOpenError::Descriptor { path, why })
     }
 
     /// Makes a table's folder: it is there for good, or not at all.
@@ -198,15 +199,12 @@ impl TablesFolder {
     /// The map that a range goes by.
     pub(crate) fn map(&self, name: &TableName) -> Result<RangeMap, TableOpenError> {
         let path = self.data.path().join(name.as_str()).join(MAP);
-        let read = || -> Result<RangeMap, String> {
+        let map = || -> Result<RangeMap, String> {
             let folder = self.data.child(name.as_str()).map_err(|error| error.to_string())?;
-            let mut bytes = Vec::new();
-            let read = folder.open_file(MAP, OFlags::RDONLY);
-            read.and_then(|file| file.take(1 + MAX_MAP_BYTES as u64).read_to_end(&mut bytes))
-                .map_err(|error| error.to_string())?;
+            let bytes = read(&folder, MAP).map_err(|error| error.to_string())?;
             RangeMap::decode(&bytes).map_err(|error| error.to_string())
         };
-        read().map_err(|why| TableOpenError::Descriptor { path, why })
+        map().map_err(|why| TableOpenError::Descriptor { path, why })
     }
 
     /// Has a range go by another map from its next start on: by the one or the other, whatever
