@@ -68,6 +68,17 @@ pub trait Disk: Send {
     /// If there is no such file or it cannot be removed.
     fn remove(&mut self, name: &str) -> Result<(), DiskError>;
 
+    /// Removes a file if there is one of that name.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    fn remove_if_there(&mut self, name: &str) -> Result<(), DiskError> {
+        match self.remove(name) {
+            Err(error) if error.kind != DiskErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives a file another name, in place of a file that had it.
     ///
     /// # Errors

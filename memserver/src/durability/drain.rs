@@ -7,7 +7,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 pub use super::continuing::OpenError;
 use super::continuing::{files_despite, files_for, sync_given_back};
-use super::disk::{Disk, DiskError, DiskErrorKind};
+use super::disk::{Disk, DiskError};
 use super::error::{LogError, StagingError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
 use super::log::{LogFile, RecoveryError};
@@ -371,10 +371,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.disk.close(&old);
         let disk = &mut self.disk;
         let mut make = || -> Result<(), DiskError> {
-            match disk.remove(&name) {
-                Err(e) if e.kind != DiskErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+            disk.remove_if_there(&name)?;
             disk.create(&name)?;
             disk.append(&name, &header)?;
             disk.sync(&name)?;

@@ -37,10 +37,7 @@ pub(super) fn cut(disk: &mut impl Disk, name: &str, bytes: u64) -> Result<(), Di
 
 /// Makes a copy of a file's first bytes, and brings it to the disk.
 fn copy_synced(disk: &mut impl Disk, from: &str, bytes: u64, to: &str) -> Result<(), DiskError> {
-    match disk.remove(to) {
-        Err(error) if error.kind != DiskErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    disk.remove_if_there(to)?;
     disk.create(to)?;
     let (mut at, mut chunk) = (0, vec![0; CHUNK_BYTES]);
     while at < bytes {

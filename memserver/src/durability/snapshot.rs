@@ -172,10 +172,7 @@ impl<D: Disk> SnapshotWriter<D> {
             return Err(SnapshotError::TooLong { len: table_header.len() });
         }
         let temporary = snapshot_name(first_lsn) + TEMPORARY;
-        match disk.remove(&temporary) {
-            Err(e) if e.kind != DiskErrorKind::NotFound => return Err(e.into()),
-            _ => {}
-        }
+        disk.remove_if_there(&temporary)?;
         disk.create(&temporary)?;
         let mut header = Vec::with_capacity(HEADER_BYTES + table_header.len());
         header.extend_from_slice(&MAGIC);
