@@ -23,6 +23,8 @@ mod damaged_records;
 mod dedup;
 pub mod durability;
 pub mod files;
+#[cfg(test)]
+mod fixtures;
 pub mod folder;
 mod grouping;
 mod huge_page_merger;

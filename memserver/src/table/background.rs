@@ -143,8 +143,9 @@ mod tests {
 
     use super::*;
     use crate::budget::{Budget, Grant};
+    use crate::fixtures::{empty_node, parts};
     use crate::lease::Lease;
-    use crate::node::{MemoryNode, NodeState};
+    use crate::node::MemoryNode;
     use crate::space::Extent;
 
     /// A clock that only sleeping moves, and who says so; it counts how often somebody slept.
@@ -173,9 +174,8 @@ mod tests {
     /// A table of these keys, with as many bytes, whose readers have a lease by this clock.
     fn leased(bytes: usize, keys: u32) -> (MemoryNode<U64Keys>, Arc<SetClock>) {
         let clock = Arc::new(SetClock(Mutex::new(Instant::now()), AtomicU32::new(0)));
-        let region = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
-        let node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
-        let mut node = node.with_lease(Lease::new(LEASE, Arc::clone(&clock) as Arc<dyn Clock>));
+        let mut node =
+            empty_node::<U64Keys>(bytes).with_lease(Lease::new(LEASE, Arc::clone(&clock) as Arc<dyn Clock>));
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..keys).map(|key| u64::from(key) << 20), |_, _| {}).expect("room");
         (node, clock)
@@ -183,9 +183,7 @@ mod tests {
 
     /// Has the table work until it does nothing before time has passed; how often it slept.
     fn finish_work(node: &mut MemoryNode<U64Keys>, clock: &SetClock) -> u32 {
-        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = node else {
-            panic!("a table was loaded")
-        };
+        let (table, superblock) = parts(node);
         let before = clock.1.load(Ordering::Relaxed);
         let turns = (0..100_000).find(|_| !table.work(superblock, true).is_ok_and(|is_more| is_more));
         assert!(turns.is_some(), "it goes on for ever");
@@ -197,17 +195,17 @@ mod tests {
     fn an_evacuation_does_not_sleep_for_the_lease_in_the_end() {
         let (mut node, clock) = leased(1 << 20, 5_000);
         node.empty(0..1 << 18);
-        let is_over = |node: &MemoryNode<U64Keys>| {
-            let NodeState::Serving(table) = &node.state else { panic!("a table was loaded") };
+        let is_over = |node: &mut MemoryNode<U64Keys>| {
+            let (table, _) = parts(node);
             table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none()
         };
         assert_eq!(finish_work(&mut node, &clock), 0);
-        assert!(!is_over(&node), "what was there is no reader's only after the lease");
+        assert!(!is_over(&mut node), "what was there is no reader's only after the lease");
         for _ in 0..10 {
             clock.move_on(LEASE);
             assert_eq!(finish_work(&mut node, &clock), 0);
         }
-        assert!(is_over(&node));
+        assert!(is_over(&mut node));
         assert_eq!(node.audit().expect("every byte is right").map(|audit| audit.keys), Some(5_000));
     }
 
@@ -246,9 +244,7 @@ mod tests {
     #[test]
     fn nothing_is_emptied_any_more_once_an_evacuation_has_failed() {
         let (mut node, _) = leased(1 << 20, 5_000);
-        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
-            panic!("a table was loaded")
-        };
+        let (table, superblock) = parts(&mut node);
         // A segment that lies outside the region.
         let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon: 4 };
         let address = SegmentAddress::new(0, 1 << 40).expect("an address");
@@ -272,9 +268,7 @@ mod tests {
         let mut node = node.expect("a region");
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..500u32).map(u64::from), |_, _| {}).expect("room");
-        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
-            panic!("a table was loaded")
-        };
+        let (table, superblock) = parts(&mut node);
         assert!(table.room.space.reach(BYTES));
         // A change that the published directory lacks.
         table.room.space.set_emptied(Some(0..1 << 20));

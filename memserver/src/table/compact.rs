@@ -295,17 +295,15 @@ impl<K: BuildKeys> Segments<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Instant;
-
     use fpcache::fingerprint::FingerprintWidth;
     use fpcache::key_space::U64Keys;
     use fpcache::layout::{Descriptor, SEGMENT_HEADER_BYTES, SegmentAddress, TableParameters};
-    use fpcache_fabric::{Service, SharedMemory};
+    use fpcache_fabric::Service;
     use fpcache_index::{Line, SegmentModel};
 
     use super::*;
-    use crate::node::{MemoryNode, NodeState};
+    use crate::fixtures::{empty_node, parts};
+    use crate::node::MemoryNode;
 
     #[test]
     fn a_step_gathers_as_many_bytes_at_most_however_long_slots_are() {
@@ -333,32 +331,31 @@ mod tests {
     /// A table of one kind of keys, and the slot of one of them, whose fingerprint is damaged to
     /// that of a free slot.
     fn with_lost_fingerprint(key: u64) -> MemoryNode<U64Keys> {
-        let region = Arc::new(SharedMemory::anonymous(8 << 20).expect("memory"));
-        let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
+        let mut node = empty_node::<U64Keys>(8 << 20);
         let parameters = TableParameters { epsilon: 4, max_slots: 64, ..TableParameters::default() };
         node.load(parameters, (0..1000u32).map(|i| u64::from(i) * 50), |_, value| value.fill(7))
             .expect("room");
-        let NodeState::Serving(table) = &node.state else { panic!("a table was loaded") };
+        let (table, superblock) = parts(&mut node);
         let segment = table.segments.directory.find(&key).expect("all keys have one");
         let geometry = table.segments.geometry;
-        let slots = Slots::of(&**node.region(), geometry, segment);
+        let slots = Slots::of(&*superblock.region, geometry, segment);
         let holds = |slot: &u32| slots.holds::<U64Keys>(*slot, &key, &mut Vec::new()).expect("inside");
         let slot = (0..u32::from(segment.model().cap)).find(holds).expect("it is there");
         let at = SEGMENT_HEADER_BYTES + geometry.fingerprint_bytes(slot as usize);
         let empty = FingerprintWidth::EMPTY.to_le_bytes();
         let bytes = &empty[..geometry.fingerprint_bytes(1)];
-        node.region().write_bytes(segment.address().offset() + at as u64, bytes).expect("inside");
+        superblock.region.write_bytes(segment.address().offset() + at as u64, bytes).expect("inside");
         node
     }
 
     fn has(node: &mut MemoryNode<U64Keys>, key: u64) -> bool {
-        let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return false };
+        let (table, superblock) = parts(node);
         table.segments.get(superblock, &key).expect("nothing is damaged").is_some()
     }
 
     /// Writes a key, or removes it, as a start from the disk does.
     fn write(node: &mut MemoryNode<U64Keys>, key: u64, value: Option<&[u8]>) {
-        let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return };
+        let (table, superblock) = parts(node);
         let version = table.segments.next_version;
         table.put_back(superblock, &key, version, value).expect("room");
     }

@@ -243,18 +243,17 @@ impl<K: BuildKeys> Segments<K> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::time::Instant;
 
     use fpcache::key_space::ByteKeys;
     use fpcache::layout::{RecordShape, TableParameters};
-    use fpcache_fabric::{Service, SharedMemory, Work};
+    use fpcache_fabric::{Service, Work};
 
-    use crate::node::{MemoryNode, NodeState};
+    use crate::fixtures::{empty_node, parts};
+    use crate::node::MemoryNode;
 
     /// A table of keys whose encoders were not trained when it was loaded.
     fn untrained() -> MemoryNode<ByteKeys> {
-        let region = Arc::new(SharedMemory::anonymous(8 << 20).expect("memory"));
-        let mut node = MemoryNode::new(region, 1, 0, Instant::now()).expect("a region");
+        let mut node = empty_node(8 << 20);
         let shape = RecordShape { key_bytes: None, value_bytes: Some(8), room: 40 };
         let parameters = TableParameters { shape, epsilon: 32, ..TableParameters::default() };
         let key = |i: u64| format!("user{:019}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1).into_bytes();
@@ -266,8 +265,7 @@ mod tests {
     }
 
     fn table(node: &mut MemoryNode<ByteKeys>) -> &mut Table<ByteKeys> {
-        let NodeState::Serving(table) = &mut node.state else { panic!("a table was loaded") };
-        table
+        parts(node).0
     }
 
     #[test]

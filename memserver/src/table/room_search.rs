@@ -174,24 +174,17 @@ impl<K: BuildKeys> Table<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::time::Instant;
-
     use fpcache::key_space::U64Keys;
     use fpcache::layout::{RecordShape, TableParameters};
-    use fpcache_fabric::SharedMemory;
 
-    use crate::node::{MemoryNode, NodeState};
+    use crate::fixtures::{empty_node, parts};
 
     #[test]
     fn what_a_search_empties_stays_its_own_when_no_evacuation_is_given_up() {
-        let region = Arc::new(SharedMemory::anonymous(1 << 20).expect("memory"));
-        let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
+        let mut node = empty_node::<U64Keys>(1 << 20);
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..5_000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
-        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
-            panic!("a table was loaded")
-        };
+        let (table, superblock) = parts(&mut node);
         let len = table.room.space.longest() / 4;
         let Ok(Stepped::To(stage)) = table.begin_emptying_for(superblock, 0, len) else {
             panic!("much is free")

@@ -119,26 +119,21 @@ impl<K: BuildKeys> Segments<K> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::time::Instant;
 
     use fpcache::key_space::U64Keys;
     use fpcache::layout::{RecordShape, SegmentAddress, TableParameters};
-    use fpcache_fabric::SharedMemory;
 
-    use crate::node::{MemoryNode, NodeState};
+    use crate::fixtures::{empty_node, parts};
 
     #[test]
     fn what_cannot_be_moved_is_known_as_long_as_it_stands_there() {
-        let region = Arc::new(SharedMemory::anonymous(1 << 20).expect("memory"));
-        let mut node =
-            MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
+        let mut node = empty_node::<U64Keys>(1 << 20);
+        let region = Arc::clone(node.region());
         let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
         let parameters = TableParameters { shape, max_slots: 64, ..TableParameters::default() };
         let values = (0..1000u32).map(|key| (u64::from(key), vec![1; if key == 500 { 4096 } else { 8 }]));
         node.load_records(parameters, (), values).expect("room");
-        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
-            panic!("a table was loaded")
-        };
+        let (table, superblock) = parts(&mut node);
         let segments = &table.segments;
         let located = segments.directory.locate(&500).expect("a segment");
         let slots = Slots::of(&*superblock.region, segments.geometry, located.entry);
