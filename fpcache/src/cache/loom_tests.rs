@@ -1,5 +1,5 @@
 //! Tests of every interleaving of two threads on one bucket, as the C++ memory model allows them,
-//! explored by loom: `RUSTFLAGS="--cfg loom" cargo test -p fpcache --release --lib cache::model`.
+//! explored by loom: `RUSTFLAGS="--cfg loom" cargo test -p fpcache --release --lib cache::loom_tests`.
 
 use fpcache_index::Window;
 use loom::sync::Arc;
