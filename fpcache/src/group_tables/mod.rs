@@ -13,7 +13,7 @@
 //!         then the seeds or pilots of its blocks, four to a word · then separators, packed
 //! ```
 //!
-//! The log is given memory as words are needed (`log.rs`), up to what tables may take.
+//! The log is given memory as words are needed (`lazy_words.rs`), up to what tables may take.
 //!
 //! A reader looks at the log's head after it has looked at a table: what was overwritten meanwhile
 //! lies too far back from it. The head is stored before words are overwritten, with a release fence
