@@ -13,10 +13,10 @@
 //! block that a record of that block does. It stays until the segment's end, whatever becomes of
 //! the slot.
 //!
-//! The checksum is the low half of XXH3-64 over the record and its padding, seeded with the
-//! segment's generation and the record's version. A reader accepts a slot only if state, checksum
-//! and full key agree, so a torn read, a reused piece of memory, or an older generation's bytes are
-//! never taken for a record.
+//! The checksum is the low half of XXH3-64 over the record and its padding, seeded with
+//! `generation << 32 | version`, of the segment and of the record. A reader accepts a slot only if
+//! state, checksum and full key agree, so a torn read, a reused piece of memory, or an older
+//! generation's bytes are never taken for a record.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -4,17 +4,21 @@
 //! request:  0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 creation number of the table u64 · 16 body
 //! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 4 version of a map u32 (wrong range), else zero · 8 body, or the error's text in UTF-8
 //!
-//! stats        body empty                                        reply: see [`NodeStats`]
-//! sockets      body empty                                        reply: see [`SocketStats`]
-//! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 bytes of the encoders u32 · 52 zero u32 · 56 encoders   reply empty
-//! load chunk   0 index of its first record u64 · 8 count u32 · 12 bytes of the records u32 · 16 records, see [`keys`]   reply empty
-//! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
-//! load abort   body empty                                        reply empty
-//! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
-//! value        see [`ValuePiece`]                                     reply empty
-//! get          0 count u32 · 4 bytes of the keys u32 · 8 count keys, see [`keys`]
-//!              reply, per key: 0 status u8 (0 found, 1 its value is external, 2 absent, 3 damaged) · 1–3 zero · 4 bytes of the value u32
-//!              8 token u64 · then the value, or 0 XXH3-64 of the value u64 · 8 its address u64
+//!  1 stats        body empty                                        reply: see [`NodeStats`]
+//! 14 sockets      body empty                                        reply: see [`SocketStats`]
+//!  2 load begin   0 load u64 · 8 parameters, 72 bytes, see [`TableParameters`] · 80 expected keys u64
+//!                 88 bytes of the encoders u32 · 92 zero u32 · 96 encoders                                           reply empty
+//!  3 load chunk   0 load u64 · 8 index of its first record u64 · 16 count u32 · 20 bytes of the records u32
+//!                 24 records, see [`keys`]                                                                          reply empty
+//!  4 load commit  0 load u64                                        reply: 0 keys u64 · 8 segments u64
+//!  5 load abort   0 load u64                                        reply empty
+//!  6 write        see [`WriteBatch`]                                reply: see [`WriteReply`]
+//! 11 value        see [`ValuePiece`]                                reply empty
+//!  7 get          0 count u32 · 4 bytes of the keys u32 · 8 count keys, see [`keys`]
+//!                 reply, per key: 0 status u8 (0 found, 1 its value is external, 2 absent, 3 damaged) · 1–3 zero · 4 bytes of the value u32
+//!                 8 token u64 · then the value, or 0 XXH3-64 of the value u64 · 8 its address u64
+//!
+//! encoders        each after the other: 0 bytes of this one u32 · 4 these, see `KeyEncoder::encode` of fpcache_index
 //! table create, table list, table drop: see [`tables`]; range create, range map: see [`ranges`]
 //! ```
 //!

@@ -1,10 +1,10 @@
 //! Requests about the ranges of tables over several memory nodes, which any connection takes.
 //!
 //! ```text
-//! range create  0 bytes of its region u64 (0: as many as there are) · 8 number of the range u32 · 12 bytes of the map u32 · 16 map
-//!               reply empty. The range is made as the map has it; done if it is there and has this map
-//! range map     0 zero u64 · 8 number of a range u32 · 12 bytes of the map u32 · 16 map
-//!               reply empty. The range goes on with this map, of the same ranges and a later version; done if it has it
+//! 12 range create  0 bytes of its region u64 (0: as many as there are) · 8 number of the range u32 · 12 bytes of the map u32 · 16 map
+//!                  reply empty. The range is made as the map has it; done if it is there and has this map
+//! 13 range map     0 zero u64 · 8 number of a range u32 · 12 bytes of the map u32 · 16 map
+//!                  reply empty. The range goes on with this map, of the same ranges and a later version; done if it has it
 //! ```
 //!
 //! The map's bytes: see [`crate::map`].

@@ -3,7 +3,8 @@
 use super::header::MessageError;
 use crate::cursor::{Cursor, CutShort};
 
-/// Coarse reasons for which a memory node refuses a request.
+/// Coarse reasons for which a memory node refuses a request; in replies numbered from 1, in this
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorCode {
@@ -19,14 +20,14 @@ pub enum ErrorCode {
     Busy,
     /// The other side is of another version.
     Version,
+    /// The memory node failed inside.
+    Internal,
     /// A repeated request whose first outcome the memory node no longer knows.
     Forgotten,
     /// The memory node holds no table.
     NoTable,
     /// The request cannot be made durable.
     NotDurable,
-    /// The memory node failed inside.
-    Internal,
     /// There is a table of this name already.
     TableExists,
     /// There is no table of this name.

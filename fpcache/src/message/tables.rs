@@ -1,17 +1,17 @@
 //! Requests about a memory node's tables, which any of its connections takes.
 //!
 //! ```text
-//! request       0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 body
+//! request          0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 body
 //!
-//! table create  0 key kind u32 (1 u64, 2 bytes) · 4 bytes of the name u32 · 8 bytes of its region u64 (0: as many as there are) · 16 name
-//!               reply empty
-//! table list    0 bytes of the name u32 · 4 zero u32 · 8 name: the tables after this one; empty: from the first
-//!               reply: 0 bytes the tables may use together u64 · 8 bytes they have of these u64 · 16 tables u32
-//!                      20 whether more follow u32 · 24 the tables, in the order of their names
-//! table drop    0 bytes of the name u32 · 4 zero u32 · 8 name    reply empty
+//!  8 table create  0 key kind u32 (1 u64, 2 bytes) · 4 bytes of the name u32 · 8 bytes of its region u64 (0: as many as there are) · 16 name
+//!                  reply empty
+//!  9 table list    0 bytes of the name u32 · 4 zero u32 · 8 name: the tables after this one; empty: from the first
+//!                  reply: 0 bytes the tables may use together u64 · 8 bytes they have of these u64 · 16 tables u32
+//!                         20 whether more follow u32 · 24 the tables, in the order of their names
+//! 10 table drop    0 bytes of the name u32 · 4 zero u32 · 8 name    reply empty
 //!
-//! a table       0 key kind u32 · 4 bytes of the name u32 · 8 keys u64 · 16 bytes of its region u64 · 24 bytes in use u64
-//!               32 connected clients u64 · 40 name
+//! a table          0 key kind u32 · 4 bytes of the name u32 · 8 keys u64 · 16 bytes of its region u64 · 24 bytes in use u64
+//!                  32 connected clients u64 · 40 name
 //! ```
 //!
 //! Kinds of keys have the numbers that they have in a table's record.

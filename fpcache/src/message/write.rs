@@ -6,7 +6,8 @@
 //! operation  0 kind u8 (1 insert, 2 put, 3 update, 4 delete, 5 compare-and-set) · 1 zero u8 · 2 slot hint u16 (0xffff: none)
 //!            4 bytes of the value u32 (bit 31: it came ahead) · 8 key, see [`super::keys`] · then for compare-and-set the expected token u64
 //!            then for all but delete the value
-//! reply, per operation: 0 status u8 · 1–7 zero · 8 token of the record now u64 (0: no record)
+//! reply, per operation: 0 status u8 (0 done, 1 exists, 2 absent, 3 differs, 4 no room, 5 not durable, 6 damaged)
+//!            1 cause u8 (of no room, 1: the file system has none; else 0) · 2–7 zero · 8 token of the record now u64 (0: no record)
 //! ```
 
 use std::borrow::Borrow;
