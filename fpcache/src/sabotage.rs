@@ -65,31 +65,4 @@ impl Sabotage {
     pub fn is(self, broken: Option<Self>) -> bool {
         cfg!(feature = "sabotage") && broken == Some(self)
     }
-
-    /// All of them.
-    pub const ALL: [Self; 23] = [
-        Self::NoChecksum,
-        Self::Unguarded,
-        Self::NoReuseCheck,
-        Self::UnprovenExtents,
-        Self::UnprovenNeighbours,
-        Self::ScansPassFrozen,
-        Self::ReadersStay,
-        Self::WordBeforeFingerprint,
-        Self::FingerprintBeforeWord,
-        Self::ReuseAtOnce,
-        Self::ReuseWithinLease,
-        Self::FreezeBeforeLog,
-        Self::MoveLiveKey,
-        Self::AckBeforeLog,
-        Self::ApplyBeforeStaging,
-        Self::LiveBeforeMark,
-        Self::BlockUnmarked,
-        Self::MarkLost,
-        Self::GroupsPassFrozen,
-        Self::AnswersUnproven,
-        Self::WishOfNoKey,
-        Self::CopiesUnproven,
-        Self::NoFenceAfterFreeze,
-    ];
 }
