@@ -180,8 +180,7 @@ fn encoders(keys: &Keys) -> Vec<(&'static str, KeyEncoder, f64)> {
         let encoder = KeyEncoder::train(sample(), &training);
         (encoder, start.elapsed().as_secs_f64() * 1e9 / keys.len() as f64)
     };
-    let mut encoders =
-        vec![("base 256", KeyEncoder::plain(), 0.0), ("ranks", KeyEncoder::ranks(sample()), 0.0)];
+    let mut encoders = vec![("base 256", KeyEncoder::plain(), 0.0)];
     for (name, order, bytes) in [
         ("order 0", 0, 16 << 10),
         ("order 1, 16 KiB", 1, 16 << 10),

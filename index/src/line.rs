@@ -9,10 +9,9 @@
 /// | 32–39 | slope `shift`, unsigned: the slope is `m / 2^shift`    |
 /// | 40–63 | intercept in 1/256 slot, two's complement              |
 ///
-/// `value(dx) = floor(dx * m / 2^shift + intercept / 256)`: one floor, of the exact rational.
-///
-/// Every bit pattern is a line: [`Line::value`] is total. Bits read from another process need no
-/// check before use.
+/// The slot at distance `dx` is `floor(dx * m / 2^shift + intercept / 256)`: one floor, of the exact
+/// rational. Every bit pattern is a line, so bits read from another process need no check before
+/// use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Line(u64);
 
@@ -32,21 +31,6 @@ impl Line {
         self.0
     }
 
-    /// The slot at distance `dx`: `floor(dx * m / 2^shift + intercept / 256)`, at most `i64::MAX`.
-    ///
-    /// Non-decreasing in `dx`. One multiplication and a few shifts.
-    #[inline]
-    pub fn value(self, dx: u64) -> i64 {
-        // floor(floor(256 * slope * dx) + c) / 256) = floor(slope * dx + c / 256), because c is an
-        // integer and the floor of a quotient by an integer may be taken after the floor of its
-        // dividend. At most 104 bits and an intercept: an i128 holds the sum.
-        let slots = (self.scaled(dx) as i128 + i128::from(self.intercept())) >> FRACTION_BITS;
-        // An intercept's 24 bits keep the low end inside i64.
-        i64::try_from(slots).unwrap_or(i64::MAX)
-    }
-}
-
-impl Line {
     /// `floor(2^bits * (dx * m / 2^shift + intercept / 256))` for 8 to 16 bits, clamped to ±2^62.
     #[inline]
     pub(crate) fn fraction(self, dx: u64, bits: u8) -> i64 {
@@ -58,9 +42,12 @@ impl Line {
         (rise + (self.intercept() << (u32::from(bits) - FRACTION_BITS))).min(1 << 62)
     }
 
-    /// [`value`](Self::value), clamped to `0..=last`, which is below 2^16.
+    /// The slot at distance `dx`, clamped to `0..=last`, which is below 2^16.
     #[inline(always)]
     pub(crate) fn value_below(self, dx: u64, last: i64) -> i64 {
+        // floor(floor(256 * slope * dx) + c) / 256) = floor(slope * dx + c / 256), because c is an
+        // integer and the floor of a quotient by an integer may be taken after the floor of its
+        // dividend.
         // Past 2^48 slots no intercept brings it back.
         let scaled = self.scaled(dx);
         let scaled = if scaled >> 56 == 0 { scaled as i64 } else { 1 << 56 };
@@ -99,6 +86,9 @@ impl Line {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The last slot that a segment can have.
+    const LAST: i64 = u16::MAX as i64;
 
     /// The definition in other words: floors by long division, on numbers that hold every digit.
     fn by_definition(line: Line, dx: u64) -> i64 {
@@ -143,17 +133,8 @@ mod tests {
         for (bits, dx, value) in vectors {
             let line = Line::from_bits(bits);
             assert_eq!(line.to_bits(), bits);
-            assert_eq!(line.value(dx), value, "bits {bits:#018x} dx {dx}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn clamped_values_are_values_clamped(bits: u64, dx: u64, small in 0u64..1 << 20, last in 0i64..1 << 16) {
-            let line = Line::from_bits(bits);
-            for dx in [dx, small, 0, u64::MAX] {
-                prop_assert_eq!(line.value_below(dx, last), line.value(dx).clamp(0, last));
-            }
+            assert_eq!(by_definition(line, dx), value, "bits {bits:#018x} dx {dx}");
+            assert_eq!(line.value_below(dx, LAST), value.clamp(0, LAST), "bits {bits:#018x} dx {dx}");
         }
     }
 
@@ -169,10 +150,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn every_bit_pattern_has_the_defined_value(bits: u64, dx: u64, shift in 0u32..64) {
+        fn every_bit_pattern_has_the_defined_value(bits: u64, dx: u64, shift in 0u32..64, last in 0..=LAST) {
             let line = Line::from_bits(bits);
             for dx in [dx, dx >> shift, 0, 1, u64::MAX] {
-                prop_assert_eq!(line.value(dx), by_definition(line, dx), "dx {}", dx);
+                prop_assert_eq!(line.value_below(dx, last), by_definition(line, dx).clamp(0, last), "dx {}", dx);
             }
         }
 
@@ -185,13 +166,13 @@ mod tests {
             let line = Line::new(mantissa, shift, intercept);
             let at = (u128::from(slot) << shift.min(100)) / u128::from(mantissa.max(1));
             let dx = u64::try_from(at).unwrap_or(u64::MAX).saturating_add_signed(off);
-            prop_assert_eq!(line.value(dx), by_definition(line, dx));
+            prop_assert_eq!(line.value_below(dx, LAST), by_definition(line, dx).clamp(0, LAST));
         }
 
         #[test]
         fn values_never_decrease(bits: u64, a: u64, b: u64, shift in 0u32..64) {
             let line = Line::from_bits(bits & !(0xff << 32) | u64::from(shift) << 32);
-            prop_assert!(line.value(a.min(b)) <= line.value(a.max(b)));
+            prop_assert!(line.value_below(a.min(b), LAST) <= line.value_below(a.max(b), LAST));
         }
     }
 }

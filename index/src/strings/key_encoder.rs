@@ -152,17 +152,6 @@ impl KeyEncoder {
         low
     }
 
-    /// The coordinate of a key in a segment whose range holds the key, and whose separator shares
-    /// its first `shared` bytes with it: its code, or `u64::MAX` if the key lacks the prefix that
-    /// the segment skips.
-    ///
-    /// A key at or above the segment's separator that lacks the prefix lies above every key that
-    /// has it, so coordinates never decrease over the whole range.
-    #[inline]
-    pub fn coordinate(&self, key: &[u8], skip: usize, shared: usize) -> u64 {
-        if shared < skip { u64::MAX } else { self.code(key, skip) }
-    }
-
     /// Bytes in memory.
     pub fn size_in_bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&self.cells[..])

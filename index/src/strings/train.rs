@@ -63,7 +63,11 @@ impl KeyEncoder {
     /// The encoder that knows nothing of the keys: base-256 numbers, the end of a string a digit
     /// below all others.
     pub fn plain() -> Self {
-        uniform(&[true; 256])
+        let seen = [true; 256];
+        let classes = Classes::new(&seen);
+        let mut cells = Vec::with_capacity(classes.width());
+        push_row(&mut cells, &equal_shares(&classes, &seen));
+        Self::from_table(classes, cells)
     }
 
     /// An encoder for keys like those of the sample.
@@ -74,12 +78,6 @@ impl KeyEncoder {
     pub fn train<'a>(sample: impl IntoIterator<Item = &'a [u8]>, training: &Training) -> Self {
         train(sample.into_iter().collect(), training)
     }
-
-    /// The encoder that numbers the bytes seen in the sample by rank, all with equal shares: what
-    /// [`Self::train`] is to be compared with.
-    pub fn ranks<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        uniform(&seen(sample))
-    }
 }
 
 /// Which bytes are in the sample.
@@ -87,14 +85,6 @@ fn seen<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> [bool; 256] {
     let mut seen = [false; 256];
     sample.into_iter().flatten().for_each(|byte| seen[usize::from(*byte)] = true);
     seen
-}
-
-/// Equal shares for all bytes seen and the end.
-fn uniform(seen: &[bool; 256]) -> KeyEncoder {
-    let classes = Classes::new(seen);
-    let mut cells = Vec::with_capacity(classes.width());
-    push_row(&mut cells, &equal_shares(&classes, seen));
-    KeyEncoder::from_table(classes, cells)
 }
 
 /// The encoder for keys like the sample's.
