@@ -162,62 +162,54 @@ impl<K: KeySpace> RecentPages<K> {
         self.held[0] = Some((number, page));
     }
 
+    /// What `find` finds in the page of this number.
+    #[inline]
+    fn find_in(
+        &mut self,
+        models: &PagedModels<K>,
+        number: u32,
+        find: impl FnOnce(&Page<K>) -> Option<(K::Owned, &Segment<K>)>,
+    ) -> SegmentSearch<K> {
+        let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
+        SegmentSearch::of(find(&page))
+    }
+
     /// The segment whose range holds `key`.
     #[inline]
     pub(super) fn holding(&mut self, view: &TableView<K>, key: &K::Key) -> SegmentSearch<K> {
         match view.models() {
-            Models::Resident(directory) => directory.locate(key).map_or(SegmentSearch::Nowhere, |located| {
-                SegmentSearch::Here(LocatedSegment { start: located.start, segment: *located.entry })
-            }),
-            Models::Paged(models) => {
-                let number = models.page_of(key);
-                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
-                SegmentSearch::of(page.locate(key))
+            Models::Resident(directory) => {
+                SegmentSearch::of(directory.locate(key).map(|located| (located.start, located.entry)))
             }
+            Models::Paged(models) => self.find_in(models, models.page_of(key), |page| page.locate(key)),
         }
     }
 
     /// The segment before the one whose range begins at `start`.
     pub(super) fn before(&mut self, view: &TableView<K>, start: &K::Key) -> SegmentSearch<K> {
-        match view.models() {
-            Models::Resident(directory) => {
-                directory.before(start).map_or(SegmentSearch::Nowhere, |(start, segment)| {
-                    SegmentSearch::Here(LocatedSegment { start, segment: *segment })
-                })
-            }
-            Models::Paged(models) => {
-                let number = models.page_of(start);
-                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
-                if let Some(found) = page.before(start) {
-                    return SegmentSearch::Here(LocatedSegment::of(found));
-                }
-                let Some(number) = number.checked_sub(1) else { return SegmentSearch::Nowhere };
-                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
-                SegmentSearch::of(page.last())
-            }
+        let models = match view.models() {
+            Models::Resident(directory) => return SegmentSearch::of(directory.before(start)),
+            Models::Paged(models) => models,
+        };
+        let number = models.page_of(start);
+        match (self.find_in(models, number, |page| page.before(start)), number.checked_sub(1)) {
+            (SegmentSearch::Nowhere, Some(number)) => self.find_in(models, number, Page::last),
+            (found, _) => found,
         }
     }
 
     /// The segment after the one whose range begins at `start`.
     pub(super) fn after(&mut self, view: &TableView<K>, start: &K::Key) -> SegmentSearch<K> {
-        match view.models() {
-            Models::Resident(directory) => {
-                directory.range_from(start).nth(1).map_or(SegmentSearch::Nowhere, |(start, segment)| {
-                    SegmentSearch::Here(LocatedSegment { start, segment: *segment })
-                })
+        let models = match view.models() {
+            Models::Resident(directory) => return SegmentSearch::of(directory.range_from(start).nth(1)),
+            Models::Paged(models) => models,
+        };
+        let number = models.page_of(start);
+        match (self.find_in(models, number, |page| page.after(start)), models.first_after(number)) {
+            (SegmentSearch::Nowhere, Some(first)) => {
+                self.find_in(models, number + 1, |page| page.locate(first.borrow()))
             }
-            Models::Paged(models) => {
-                let number = models.page_of(start);
-                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
-                if let Some(found) = page.after(start) {
-                    return SegmentSearch::Here(LocatedSegment::of(found));
-                }
-                let Some(first) = models.first_after(number) else { return SegmentSearch::Nowhere };
-                let Some(page) = self.page(models, number + 1) else {
-                    return SegmentSearch::InPage(number + 1);
-                };
-                SegmentSearch::of(page.locate(first.borrow()))
-            }
+            (found, _) => found,
         }
     }
 
