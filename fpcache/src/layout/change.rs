@@ -137,14 +137,10 @@ fn checksum(b: &[u8; CHANGE_RECORD_BYTES]) -> u32 {
 mod tests {
     use super::*;
     use crate::key_space::{ByteKeys, ByteTail, U64Keys};
-    use crate::layout::SegmentAddress;
-    use fpcache_index::{Line, SegmentModel};
     use proptest::prelude::*;
 
     fn descriptor<K: KeySpace>(start: K::Owned, tail: K::Tail) -> Descriptor<K> {
-        let model = SegmentModel { origin: 11, line: Line::from_bits(1 << 40 | 77), cap: 200, epsilon: 32 };
-        let address = SegmentAddress::new(1, 8192).expect("small offset");
-        Descriptor { start, tail, model, address, generation: 4 }
+        Descriptor::example(4, start, tail)
     }
 
     fn bytes_of(records: &[ChangeRecord]) -> Vec<u8> {
@@ -198,7 +194,7 @@ mod tests {
         let change = SegmentReplacement { with: vec![descriptor::<U64Keys>(10, ())], end: Some(99) };
         let bytes = bytes_of(&change.records(0));
         assert_eq!((u16_at(&bytes, 0), u16_at(&bytes, 2), u32_at(&bytes, 4)), (1, 1, 0));
-        assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16), u64_at(&bytes, 48)), (10, 11, 99));
+        assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16), u64_at(&bytes, 48)), (10, 4001, 99));
     }
 
     proptest! {

@@ -185,19 +185,22 @@ mod tests {
     use super::*;
     use crate::key_space::{ByteKeys, ByteTail, U64Keys};
 
-    fn descriptor<K: KeySpace>(i: u64, start: K::Owned, tail: K::Tail) -> Descriptor<K> {
-        let model =
-            SegmentModel { origin: i * 1000 + 1, line: Line::from_bits(i << 40 | 77), cap: 200, epsilon: 32 };
-        let address = SegmentAddress::new(1, 4096 + i * 64).expect("small offset");
-        Descriptor { start, tail, model, address, generation: i as u32 }
+    impl<K: KeySpace> Descriptor<K> {
+        /// The descriptor of a segment that is told from others by its number.
+        pub(crate) fn example(i: u64, start: K::Owned, tail: K::Tail) -> Self {
+            let line = Line::from_bits(i << 40 | 77);
+            let model = SegmentModel { origin: i * 1000 + 1, line, cap: 200, epsilon: 32 };
+            let address = SegmentAddress::new(1, 4096 + i * 64).expect("small offset");
+            Self { start, tail, model, address, generation: i as u32 }
+        }
     }
 
     fn number(i: u64) -> Descriptor<U64Keys> {
-        descriptor(i, i * 1000, ())
+        Descriptor::example(i, i * 1000, ())
     }
 
     fn path(i: u64) -> Descriptor<ByteKeys> {
-        descriptor(i, format!("/usr/share/{i:09}").into_bytes(), ByteTail { skip: 11, encoder: 0 })
+        Descriptor::example(i, format!("/usr/share/{i:09}").into_bytes(), ByteTail { skip: 11, encoder: 0 })
     }
 
     fn assert_round_trips<K: KeySpace>(all: &[Descriptor<K>], most: usize) {
@@ -222,7 +225,8 @@ mod tests {
 
     #[test]
     fn a_page_holds_one_of_the_longest_separators() {
-        let long = |byte| descriptor::<ByteKeys>(1, vec![byte; 4097], ByteTail { skip: 4096, encoder: 0 });
+        let long =
+            |byte| Descriptor::<ByteKeys>::example(1, vec![byte; 4097], ByteTail { skip: 4096, encoder: 0 });
         let (_, held) = DirectoryPage::encode(&[long(1), long(2), long(3), long(4), long(5)], 0);
         assert_eq!(held, 3);
     }

@@ -147,26 +147,9 @@ fn checksum(b: &[u8; SUPERBLOCK_BYTES]) -> u64 {
 mod tests {
     use super::*;
     use crate::key_space::U64Keys;
-    use crate::layout::TableParameters;
 
     fn superblock() -> Superblock {
-        let table = TableRecord {
-            parameters: TableParameters::default(),
-            keys: 1,
-            segments: 1,
-            root: 8192,
-            pages: 1,
-            root_checksum: 2,
-            used: 16384,
-            at_home: 1,
-            checkpoint: 3,
-            log: 4096,
-            log_records: 64,
-            root_bytes: 16,
-            encoders: 0,
-            encoders_bytes: 0,
-            encoders_checksum: 0,
-        };
+        let table = TableRecord { keys: 1, root: 8192, used: 16384, checkpoint: 3, ..Default::default() };
         Superblock {
             incarnation: 9,
             region_bytes: 1 << 20,

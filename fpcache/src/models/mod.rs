@@ -107,19 +107,11 @@ impl<K: KeySpace> Models<K> {
 mod tests {
     use super::*;
     use crate::key_space::U64Keys;
-    use crate::layout::{Descriptor, SegmentAddress};
-    use fpcache_index::{Line, SegmentModel};
+    use crate::layout::Descriptor;
 
     #[test]
     fn a_resident_directory_takes_no_more_than_was_foretold_and_little_less() {
-        let descriptor = Descriptor::<U64Keys> {
-            start: 0,
-            tail: (),
-            model: SegmentModel { origin: 0, line: Line::from_bits(0), cap: 1, epsilon: 1 },
-            address: SegmentAddress::from_bits(0),
-            generation: 0,
-        };
-        let segment = Segment::from(&descriptor);
+        let segment = Segment::from(&Descriptor::<U64Keys>::example(0, 0, ()));
         let counts = (1..2000).chain((11..17).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
         for segments in counts.chain([56 * 32 * 32, 56 * 32 * 32 + 1]) {
             let entries = (0..segments).map(|start| (start, segment)).collect();

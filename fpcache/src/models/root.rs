@@ -130,39 +130,17 @@ impl<K: KeySpace> Root<K> {
 mod tests {
     use super::*;
     use crate::key_space::U64Keys;
-    use crate::layout::{SegmentAddress, TableParameters};
-    use fpcache_index::{Line, SegmentModel};
+    use crate::layout::SegmentAddress;
+    use fpcache_index::SegmentModel;
 
     const REGION_BYTES: u64 = 1 << 16;
 
     fn descriptor(start: u64) -> Descriptor<U64Keys> {
-        Descriptor {
-            start,
-            tail: (),
-            model: SegmentModel { origin: start, line: Line::from_bits(0), cap: 16, epsilon: 1 },
-            address: SegmentAddress::from_bits(8192),
-            generation: 1,
-        }
+        Descriptor::example(1, start, ())
     }
 
     fn record() -> TableRecord {
-        TableRecord {
-            parameters: TableParameters::default(),
-            keys: 9,
-            segments: 6,
-            root: 4096,
-            pages: 2,
-            root_checksum: 0,
-            used: REGION_BYTES,
-            at_home: 0,
-            checkpoint: 0,
-            log: 0,
-            log_records: 64,
-            root_bytes: 32,
-            encoders: 0,
-            encoders_bytes: 0,
-            encoders_checksum: 0,
-        }
+        TableRecord { segments: 6, root: 4096, pages: 2, ..Default::default() }
     }
 
     fn entries() -> Vec<RootEntry<U64Keys>> {
@@ -225,7 +203,7 @@ mod tests {
     #[test]
     fn segments_that_cannot_lie_where_they_are_said_to_are_refused() {
         let (root, good) = (root(), descriptor(10));
-        let bytes = root.geometry.segment_bytes(16) as u64;
+        let bytes = root.geometry.segment_bytes(good.model.cap) as u64;
         let at = |offset| Descriptor { address: SegmentAddress::from_bits(offset), ..good.clone() };
         let empty = Descriptor { model: SegmentModel { cap: 0, ..good.model }, ..good.clone() };
         let decode = |d| root.decode(0, &DirectoryPage::encode(&[d], 0).0, &mut Vec::new());
