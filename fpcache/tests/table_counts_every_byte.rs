@@ -10,7 +10,7 @@ mod common;
 use allocations::{SPARE, live};
 use common::{Firsts, Region};
 use fpcache::cache::{CacheConfig, Policy, Variant};
-use fpcache::group_tables::{GroupTables, KnownSlots, SegmentName};
+use fpcache::group_tables::{GroupTables, Known, SegmentName};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::layout::{Grouping, encode_groups};
 use fpcache::plan::PlanChoice;
@@ -63,7 +63,7 @@ fn tables_of_groups_are_counted() {
         encode_groups(generation, Some(&table), &mut bytes);
         let segment = SegmentName { address: u64::from(generation) << 12, generation, cap: CAP };
         tables.keep(&segment, &bytes);
-        assert!(matches!(tables.find(&segment, 0, 1), KnownSlots::Slots(..)), "{generation}");
+        assert!(matches!(tables.find(&segment, 0, 1), Known::Here(_)), "{generation}");
         let taken = (live() - before + size_of::<GroupTables>()) as u64;
         assert_eq!(tables.size_in_bytes(), taken, "with {generation} tables");
         assert!(taken <= room && tables.most_bytes() <= room);

@@ -19,15 +19,15 @@
 //! lies too far back from it. The head is stored before words are overwritten, with a release fence
 //! between, and loaded after an acquire fence.
 
-mod known_slots;
+mod known;
 mod lazy_words;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use fpcache_index::groups::{BlockRun, blocks_in_packed, pack, packed_words, separator_in_packed};
-use known_slots::BITS;
-pub use known_slots::{GroupBytes, KnownBlocks, KnownSlots, SegmentName};
+use known::BITS;
+pub use known::{GroupBytes, Known, SegmentName};
 use lazy_words::LazyWords;
 use zerocopy::FromZeros;
 
@@ -216,12 +216,13 @@ impl GroupTables {
         self.len() == 0
     }
 
-    /// Where a key of this hash lies in its segment, whose line has this value at the key, in
-    /// fractions of [`finest`](fpcache_index::groups::finest).
+    /// The slots that a key of this hash lies in, if it is not one of the few that its segment's
+    /// table does not lead to: the first, and how many. The segment's line has the value `finest` at
+    /// the key, in fractions of [`finest`](fpcache_index::groups::finest).
     #[inline]
     #[must_use]
-    pub fn find(&self, segment: &SegmentName, finest: i64, hash: u64) -> KnownSlots {
-        let Some((position, head)) = self.position(segment) else { return KnownSlots::NotHere };
+    pub fn find(&self, segment: &SegmentName, finest: i64, hash: u64) -> Known<(u32, u32)> {
+        let Some((position, head)) = self.position(segment) else { return Known::NotHere };
         // Whatever the words are by now, the group is one of the segment.
         let run = self.shape(segment, head).map(|shape| {
             let block = self.blocks_among(position, shape, finest).of(hash);
@@ -231,22 +232,22 @@ impl GroupTables {
         // What follows is not looked at before what was looked at so far.
         fence(Ordering::Acquire);
         if !self.is_whole(position) {
-            return KnownSlots::NotHere;
+            return Known::NotHere;
         }
-        run.map_or(KnownSlots::Nothing, |(first, len)| KnownSlots::Slots(first, len))
+        run.map_or(Known::Nothing, Known::Here)
     }
 
     /// Which blocks of its segment a key may belong to, whose line has this value there. Neither
     /// the first nor the last decreases as keys grow.
     #[must_use]
-    pub fn blocks(&self, segment: &SegmentName, finest: i64) -> KnownBlocks {
-        let Some((position, head)) = self.position(segment) else { return KnownBlocks::NotHere };
+    pub fn blocks(&self, segment: &SegmentName, finest: i64) -> Known<BlockRun> {
+        let Some((position, head)) = self.position(segment) else { return Known::NotHere };
         let blocks = self.shape(segment, head).map(|shape| self.blocks_among(position, shape, finest));
         fence(Ordering::Acquire);
         match blocks {
-            _ if !self.is_whole(position) => KnownBlocks::NotHere,
-            Some(blocks) => KnownBlocks::Here(blocks),
-            None => KnownBlocks::Nothing,
+            _ if !self.is_whole(position) => Known::NotHere,
+            Some(blocks) => Known::Here(blocks),
+            None => Known::Nothing,
         }
     }
 

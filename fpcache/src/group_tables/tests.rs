@@ -48,19 +48,19 @@ impl Kind {
     }
 
     /// What it says.
-    fn slots(&self, generation: u32) -> KnownSlots {
+    fn slots(&self, generation: u32) -> Known<(u32, u32)> {
         let block = generation % 10;
         let first = block * u32::from(self.grouping.block());
         match self.grouping.name() {
-            GroupForm::Plain => KnownSlots::Slots(first, 10),
+            GroupForm::Plain => Known::Here((first, 10)),
             GroupForm::Seeded => {
                 let group = group_by_seed(HASH, Self::byte(generation, block), 6);
-                KnownSlots::Slots(first + 10 * u32::from(group), 10)
+                Known::Here((first + 10 * u32::from(group), 10))
             }
             GroupForm::Pilots => {
                 let pilot = Self::byte(generation, 14 * block + bucket_of(HASH, 14) as u32);
                 let slot = slot_by_pilot(HASH, pilot, 64);
-                slot.map_or(KnownSlots::Slots(first, 0), |slot| KnownSlots::Slots(first + u32::from(slot), 1))
+                Known::Here(slot.map_or((first, 0), |slot| (first + u32::from(slot), 1)))
             }
         }
     }
@@ -77,7 +77,7 @@ impl Kind {
         tables.keep(&self.name(generation), &self.table(generation));
     }
 
-    fn find(&self, tables: &GroupTables, generation: u32) -> KnownSlots {
+    fn find(&self, tables: &GroupTables, generation: u32) -> Known<(u32, u32)> {
         tables.find(&self.name(generation), 0, HASH)
     }
 }
@@ -88,7 +88,7 @@ fn tables_of_all_segments_stay_and_name_slots() {
         let tables = kind.tables(segments);
         let all = 50..50 + segments as u32;
         for generation in all.clone() {
-            assert_eq!(kind.find(&tables, generation), KnownSlots::NotHere);
+            assert_eq!(kind.find(&tables, generation), Known::NotHere);
             kind.keep(&tables, generation);
         }
         for generation in all {
@@ -116,7 +116,7 @@ fn tables_of_segments_that_outlived_rebuilds_all_have_a_place() {
     let mut missed = Vec::new();
     for _ in 0..3 {
         alive = shuffled(alive);
-        let here = |generation: &&u32| PLAIN.find(&tables, **generation) != KnownSlots::NotHere;
+        let here = |generation: &&u32| PLAIN.find(&tables, **generation) != Known::NotHere;
         let mut found = 0;
         for generation in &alive {
             found += usize::from(here(&generation));
@@ -131,15 +131,13 @@ fn tables_of_segments_that_outlived_rebuilds_all_have_a_place() {
 fn keys_of_one_block_are_told_apart_by_their_hashes() {
     let tables = SEEDED.tables(1);
     SEEDED.keep(&tables, 7);
-    let mut groups: Vec<KnownSlots> = (0..100u64)
+    let mut groups: Vec<Known<(u32, u32)>> = (0..100u64)
         .map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
         .map(|hash| tables.find(&SEEDED.name(7), 0, hash))
         .collect();
-    groups.sort_unstable_by_key(
-        |known| if let KnownSlots::Slots(first, _) = known { *first } else { u32::MAX },
-    );
+    groups.sort_unstable_by_key(|known| if let Known::Here((first, _)) = known { *first } else { u32::MAX });
     groups.dedup();
-    assert_eq!(groups, [420, 430, 440, 450, 460, 470].map(|first| KnownSlots::Slots(first, 10)));
+    assert_eq!(groups, [420, 430, 440, 450, 460, 470].map(|first| Known::Here((first, 10))));
 }
 
 #[test]
@@ -178,11 +176,11 @@ fn the_oldest_make_way_and_no_other_segment_has_their_name() {
             assert_eq!(kind.find(&tables, generation), kind.slots(generation));
             for other in 0..=generation {
                 let found = kind.find(&tables, other);
-                assert!(found == KnownSlots::NotHere || found == kind.slots(other), "{other}: {found:?}");
+                assert!(found == Known::NotHere || found == kind.slots(other), "{other}: {found:?}");
             }
             let own = kind.name(generation);
             for other in [SegmentName { address: 8, ..own }, SegmentName { cap: own.cap - 1, ..own }] {
-                assert_eq!(tables.find(&other, 0, HASH), KnownSlots::NotHere);
+                assert_eq!(tables.find(&other, 0, HASH), Known::NotHere);
             }
         }
         assert!((20..=40).contains(&tables.len()), "{}", tables.len());
@@ -213,9 +211,9 @@ fn what_is_no_table_is_kept_as_none() {
         // Whole, and of a segment with more slots.
         tables.keep(&SegmentName { cap: kind.cap * 2, ..kind.name(4) }, &kind.table(4));
         let found = [1, 2, 3].map(|generation| kind.find(&tables, generation));
-        assert_eq!(found, [KnownSlots::Nothing, KnownSlots::Nothing, KnownSlots::NotHere]);
+        assert_eq!(found, [Known::Nothing, Known::Nothing, Known::NotHere]);
         let other = SegmentName { cap: kind.cap * 2, ..kind.name(4) };
-        assert_eq!(tables.find(&other, 0, HASH), KnownSlots::Nothing);
+        assert_eq!(tables.find(&other, 0, HASH), Known::Nothing);
     }
 }
 
@@ -229,7 +227,7 @@ fn tables_that_are_overwritten_while_they_are_looked_at_are_not_believed() {
                     for round in 0..20_000u32 {
                         let generation = round % 64;
                         let found = kind.find(&tables, generation);
-                        let is_right = found == KnownSlots::NotHere || found == kind.slots(generation);
+                        let is_right = found == Known::NotHere || found == kind.slots(generation);
                         assert!(is_right, "{generation}: {found:?}");
                     }
                 });

@@ -1,7 +1,7 @@
 //! Every decoder of what a peer or a region may hold, over any bytes: for a property test of this
 //! crate, and for libFuzzer, whose targets lie in `fuzz`.
 
-use fpcache::group_tables::{GroupTables, KnownSlots, SegmentName};
+use fpcache::group_tables::{GroupTables, Known, SegmentName};
 use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{
     ChangeRecord, DirectoryPage, GroupForm, Grouping, SegmentHeader, SegmentReplacement, Superblock,
@@ -73,7 +73,7 @@ fn groups(bytes: &[u8]) {
         let segment = SegmentName { address: 4096, generation: 7, cap };
         tables.keep(&segment, &table);
         for finest in [i64::MIN, -1, 0, 1 << 20, i64::MAX] {
-            if let KnownSlots::Slots(first, len) = tables.find(&segment, finest, hash) {
+            if let Known::Here((first, len)) = tables.find(&segment, finest, hash) {
                 assert!(len == 0 || first + len <= u32::from(cap), "{first} + {len} of {cap}");
             }
         }

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::take::SlotAnswer;
 use super::{AwaitedTable, Engine, Probe, Stage};
-use crate::group_tables::{KnownSlots, SegmentName};
+use crate::group_tables::{Known, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{SlotState, SlotWord};
 use crate::matching::Kernels;
@@ -29,15 +29,15 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let Some(tables) = self.table.groups() else { return false };
         let segment = probe.target.name();
         match tables.find(&segment, probe.target.finest, probe.hash) {
-            KnownSlots::Slots(first, count) if count > 0 => {
+            Known::Here((first, count)) if count > 0 => {
                 outcome.plan = Plan::Groups;
                 probe.asked = self.ask_slots(&probe.target, (first, count), outcome);
                 probe.stage = Stage::Group(first, count);
                 return true;
             }
-            KnownSlots::Slots(..) | KnownSlots::Nothing => {}
-            KnownSlots::NotHere if tables.wants_table() => self.ask_table(segment, outcome),
-            KnownSlots::NotHere => {}
+            Known::Here(_) | Known::Nothing => {}
+            Known::NotHere if tables.wants_table() => self.ask_table(segment, outcome),
+            Known::NotHere => {}
         }
         false
     }

@@ -13,7 +13,7 @@ use fpcache_index::groups::{BlockRun, finest};
 use super::Scan;
 use super::scratch::{ScanScratch, ScannedRecord};
 use super::stretch::{Cover, CoveredSlots, Cut, Stretch};
-use crate::group_tables::{GroupTables, KnownBlocks};
+use crate::group_tables::{GroupTables, Known};
 use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
 use crate::read::segment_search::LocatedSegment;
@@ -24,13 +24,13 @@ const SLACK: (f64, f64) = (1.0 / 8.0, 2.0);
 
 impl<K: KeySpace> Scan<'_, K> {
     /// The blocks that a key of a segment may belong to, if its table is here.
-    fn blocks_of(&self, place: &LocatedSegment<K>, key: &K::Key) -> KnownBlocks {
+    fn blocks_of(&self, place: &LocatedSegment<K>, key: &K::Key) -> Known<BlockRun> {
         self.blocks_at(place, self.finest(place, key))
     }
 
     /// The same by the line's value at the key.
-    fn blocks_at(&self, place: &LocatedSegment<K>, finest: i64) -> KnownBlocks {
-        self.groups.map_or(KnownBlocks::Nothing, |tables| tables.blocks(&place.name(), finest))
+    fn blocks_at(&self, place: &LocatedSegment<K>, finest: i64) -> Known<BlockRun> {
+        self.groups.map_or(Known::Nothing, |tables| tables.blocks(&place.name(), finest))
     }
 
     /// The value of a segment's line at a key, as tables of groups are asked for it.
@@ -50,12 +50,12 @@ impl<K: KeySpace> Scan<'_, K> {
             self.collected.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
         let finest = self.finest(place, from.unwrap_or(place.start.borrow()));
         let least = match self.blocks_at(place, finest) {
-            KnownBlocks::Here(blocks) => blocks,
-            KnownBlocks::NotHere => {
+            Known::Here(blocks) => blocks,
+            Known::NotHere => {
                 self.ask_for_table(place);
                 return None;
             }
-            KnownBlocks::Nothing => return None,
+            Known::Nothing => return None,
         };
         let cap = place.segment.model().cap;
         let (size, count) = (u32::from(grouping.block()), grouping.count(cap));
@@ -104,8 +104,8 @@ impl<K: KeySpace> Scan<'_, K> {
         let end = self.end.as_ref()?.borrow();
         match self.covered_to.as_ref().map(|covered_to| end.cmp(covered_to.borrow())) {
             None | Some(Ordering::Less) => match self.blocks_of(place, end) {
-                KnownBlocks::Here(blocks) => Some(blocks.last),
-                KnownBlocks::NotHere | KnownBlocks::Nothing => None,
+                Known::Here(blocks) => Some(blocks.last),
+                Known::NotHere | Known::Nothing => None,
             },
             Some(Ordering::Equal) => Some(u16::MAX),
             Some(Ordering::Greater) => None,
@@ -142,8 +142,8 @@ impl<K: KeySpace> Scan<'_, K> {
         let before = found.partition_point(|found| found.key(arena) < start);
         let mut is_known = true;
         let is_covered = |found: &ScannedRecord<K>| match self.blocks_of(&cut.place, found.key(arena)) {
-            KnownBlocks::Here(blocks) => blocks.last < cut.end,
-            KnownBlocks::NotHere | KnownBlocks::Nothing => {
+            Known::Here(blocks) => blocks.last < cut.end,
+            Known::NotHere | Known::Nothing => {
                 is_known = false;
                 false
             }

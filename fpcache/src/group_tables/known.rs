@@ -2,8 +2,6 @@
 
 use std::ops::AddAssign;
 
-use fpcache_index::groups::BlockRun;
-
 /// Bits of the first word that are no name: those of separators.
 pub(super) const BITS: u32 = 0b1111;
 
@@ -29,24 +27,12 @@ impl SegmentName {
     }
 }
 
-/// The place of a key, as far as it is known.
+/// What a segment's table of groups tells of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KnownSlots {
-    /// In these slots, if it is not one of the few that its segment's table does not lead to: the
-    /// first, and how many.
-    Slots(u32, u32),
-    /// Its segment has no table that could tell.
-    Nothing,
-    /// The table is not here.
-    NotHere,
-}
-
-/// The blocks of slots that a key may belong to, as far as they are known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KnownBlocks {
-    /// These.
-    Here(BlockRun),
-    /// Its segment's records are in no groups.
+pub enum Known<T> {
+    /// This.
+    Here(T),
+    /// Nothing: the segment's records are in no groups.
     Nothing,
     /// The table is not here.
     NotHere,
