@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use fpcache_fabric::Words;
 
-use super::hits::{Hits, KeyHits};
+use super::hits::Hits;
 use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
 use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::{SlotStride, VECTOR_WORDS};
@@ -248,9 +248,9 @@ fn scan<const W: usize>(window: Fingerprints<'_>, wanted: u64, base: u32, found:
 /// See [`Kernels::key_hits_in`].
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
+fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> Hits {
     let (needle, frozen) = (_mm256_set1_epi64x(key as i64), _mm256_set1_epi64x(FROZEN_STATE));
-    let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
+    let mut hits = Hits { first: u32::MAX, ..Hits::default() };
     let (mut base, mut any_frozen) = (0, 0);
     for &(firsts, seconds) in stride.masks() {
         if base >= window.len() {
@@ -273,7 +273,7 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
         hits.count += shows.count_ones();
         // The slot begins one word before its key.
         let word = if shows == 0 { u32::MAX } else { base as u32 + shows.trailing_zeros() - 1 };
-        hits.word = hits.word.min(word);
+        hits.first = hits.first.min(word);
         base += VECTOR_WORDS;
     }
     hits.frozen = hits.count == 0 && any_frozen != 0;

@@ -10,7 +10,7 @@ use std::hint::select_unpredictable;
 
 use fpcache_fabric::Words;
 
-use super::hits::{Hits, KeyHits};
+use super::hits::Hits;
 use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
 use super::nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::SlotStride;
@@ -227,9 +227,9 @@ unsafe fn scan<const W: usize>(window: Bytes, wanted: u64, base: u32, found: &mu
 /// one moment as far as they lie in one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
+fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> Hits {
     let (needle, frozen) = (_mm512_set1_epi64(key as i64), _mm512_set1_epi64(FROZEN_STATE));
-    let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
+    let mut hits = Hits { first: u32::MAX, ..Hits::default() };
     let (mut base, mut any_frozen) = (0u32, 0);
     for (firsts, seconds) in stride.masks() {
         let done = base as usize;
@@ -245,7 +245,7 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
         hits.count += shows.count_ones();
         // The slot begins one word before its key.
         let word = if shows == 0 { u32::MAX } else { base + shows.trailing_zeros() - 1 };
-        hits.word = hits.word.min(word);
+        hits.first = hits.first.min(word);
         base += 8;
     }
     hits.frozen = hits.count == 0 && any_frozen != 0;

@@ -2,7 +2,7 @@
 
 use fpcache_fabric::Words;
 
-use super::hits::{Hits, KeyHits};
+use super::hits::Hits;
 use super::nearest::{NearestQuery, NearestSlot};
 use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
@@ -36,7 +36,7 @@ pub(crate) trait Kernels: Copy {
 
     /// How many of the slots in `window`, which is whole ones, show `key` in the word after their
     /// first, and where the first of them is. Without a branch on what the window holds.
-    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits;
+    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> Hits;
 
     /// Which of `slots`, whole eights of [`SLOT_WORDS`](super::SLOT_WORDS) words each, shows the
     /// key nearest to another in its second word. Without a branch on what the slots hold.
@@ -127,7 +127,7 @@ macro_rules! kernels {
             }
 
             #[inline(always)]
-            fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, _: &mut Vec<u64>) -> KeyHits {
+            fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, _: &mut Vec<u64>) -> Hits {
                 // SAFETY: as for `run`.
                 unsafe { scan_slots(window, stride, key) }
             }

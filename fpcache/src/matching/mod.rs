@@ -16,7 +16,7 @@ mod nearest;
 mod portable;
 mod stride;
 
-pub use hits::{Hits, KeyHits};
+pub use hits::Hits;
 pub use kernels::Fingerprints;
 pub(crate) use kernels::{Kernels, WithKernels};
 pub(crate) use nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
@@ -128,7 +128,7 @@ impl Kernels for Matcher {
     }
 
     #[inline]
-    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
+    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> Hits {
         with_kernels!(self, kernels => kernels.key_hits_in(window, stride, key, copy))
     }
 
@@ -204,9 +204,9 @@ mod tests {
     struct InSlots<'a>(Words<'a>, &'a SlotStride, u64);
 
     impl WithKernels for InSlots<'_> {
-        type Output = KeyHits;
+        type Output = Hits;
 
-        fn run<M: Kernels>(self, kernels: M) -> KeyHits {
+        fn run<M: Kernels>(self, kernels: M) -> Hits {
             kernels.key_hits_in(self.0, self.1, self.2, &mut vec![7; 3])
         }
     }
@@ -228,11 +228,11 @@ mod tests {
                 let hits = matcher.key_hits_in(window.into(), &stride, key, &mut vec![7; 3]);
                 prop_assert_eq!((hits.count as usize, hits.frozen), (shown.len(), frozen), "{}", matcher.name());
                 if let Some(first) = shown.first() {
-                    prop_assert_eq!(hits.word as usize, *first, "{}", matcher.name());
+                    prop_assert_eq!(hits.first as usize, *first, "{}", matcher.name());
                 }
                 let in_place = matcher.run(InSlots(changing, &stride, key));
                 prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen), "{}", matcher.name());
-                prop_assert!(in_place.count == 0 || in_place.word == hits.word);
+                prop_assert!(in_place.count == 0 || in_place.first == hits.first);
             }
         }
 

@@ -3,7 +3,7 @@
 use fpcache_fabric::Words;
 use zerocopy::IntoBytes;
 
-use super::hits::{Hits, KeyHits};
+use super::hits::Hits;
 use super::kernels::{Fingerprints, Kernels, WithKernels};
 use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
 use super::stride::{self, SlotStride};
@@ -48,7 +48,7 @@ impl Kernels for Portable {
         }
     }
 
-    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
+    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> Hits {
         stride::portable(landed(window, copy), stride, key)
     }
 

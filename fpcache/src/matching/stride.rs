@@ -1,6 +1,6 @@
 //! The search for a key among slots at a fixed stride of words, of which the second is the key.
 
-use super::hits::KeyHits;
+use super::hits::Hits;
 use crate::layout::{SlotState, SlotWord};
 
 /// Words of a 64-byte vector.
@@ -40,12 +40,12 @@ impl SlotStride {
 }
 
 /// See [`Kernels::key_hits_in`](super::Kernels::key_hits_in).
-pub(super) fn portable(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
-    let mut hits = KeyHits::default();
+pub(super) fn portable(window: &[u64], stride: &SlotStride, key: u64) -> Hits {
+    let mut hits = Hits::default();
     for (i, slot) in window.chunks_exact(stride.slot_words).enumerate().rev() {
         let shows = slot[1] == key;
         hits.count += u32::from(shows);
-        hits.word = if shows { (i * stride.slot_words) as u32 } else { hits.word };
+        hits.first = if shows { (i * stride.slot_words) as u32 } else { hits.first };
     }
     let frozen = |slot: &[u64]| SlotWord::from_bits(slot[0]).state() == SlotState::Frozen;
     hits.frozen = hits.count == 0 && window.chunks_exact(stride.slot_words).any(frozen);

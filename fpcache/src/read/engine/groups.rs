@@ -97,7 +97,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 }
                 match hits.count {
                     0 => None,
-                    _ => Some(hits.word as usize * 8),
+                    _ => Some(hits.first as usize * 8),
                 }
             }
             None => self.shown_at(count, key, probe)?,

@@ -224,9 +224,9 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         probe.stage = Stage::Done;
         match hits.count {
             0 => self.unconfirmed.absent = true,
-            1 => match self.check(&asked, hits.word as usize * 8, key, probe)? {
+            1 => match self.check(&asked, hits.first as usize * 8, key, probe)? {
                 SlotAnswer::Found(found) => {
-                    let slot = hits.word as usize * 8 / self.geometry().slot_bytes;
+                    let slot = hits.first as usize * 8 / self.geometry().slot_bytes;
                     self.found(found, probe, outcome);
                     self.learn(probe.target.window.first + slot as u32, key, probe, outcome);
                 }

@@ -223,7 +223,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         let first = attempt.slot_address(attempt.window.first, slot_bytes);
         let words = self.look.words(first, attempt.window.len() as usize * slot_bytes)?;
         let hits = self.kernels.key_hits_in(words, view.stride(), word, self.copy);
-        Ok(attempt.slot_of(hits.count, hits.frozen, || (hits.word as usize * 8 / slot_bytes) as u32))
+        Ok(attempt.slot_of(hits.count, hits.frozen, || (hits.first as usize * 8 / slot_bytes) as u32))
     }
 
     /// Whether this is the answer: the slot is the key's and has its value, or the key is nowhere.
