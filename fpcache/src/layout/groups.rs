@@ -13,7 +13,7 @@
 //! [`fpcache_index::groups::group_by_seed`], and what pilots do
 //! [`fpcache_index::groups::slot_by_pilot`]. A table is written with its segment and never changes.
 
-use fpcache_index::groups::{BlockForm, GroupTable, bucket_of, group_by_seed, slot_by_pilot};
+use fpcache_index::groups::{BlockForm, GroupTable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{GroupForm, u64_at};
@@ -95,6 +95,7 @@ impl Grouping {
     }
 
     /// How they are told apart.
+    #[inline]
     #[must_use]
     pub const fn name(self) -> GroupForm {
         match self.names {
@@ -105,6 +106,7 @@ impl Grouping {
     }
 
     /// The form of tables of such groups.
+    #[inline]
     #[must_use]
     pub const fn form(self) -> BlockForm {
         let (stride, reach, per_block) = (self.stride as u16, self.reach as u16, self.per_block as u16);
@@ -191,26 +193,11 @@ impl Grouping {
         }
     }
 
-    /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap`
-    /// slots: the first, and how many; none, and the first of the block, if no pilot tells.
-    /// `name(i)` is byte `i` of those that choose between the groups of all blocks.
+    /// See [`BlockForm::run`].
     #[inline]
     #[must_use]
     pub fn run(self, block: u16, hash: u64, cap: u16, name: impl FnOnce(usize) -> u8) -> (u32, u32) {
-        let first = u32::from(block) * u32::from(self.block());
-        // Fewer groups in the only block of a segment with fewer slots.
-        let there = || u16::from(self.per_block).min(cap / u16::from(self.stride.max(1)));
-        let group = match self.names {
-            0 => Some(0),
-            1 => Some(group_by_seed(hash, name(block.into()), there())),
-            pilots => {
-                let bucket = bucket_of(hash, pilots.into());
-                slot_by_pilot(hash, name(usize::from(block) * usize::from(pilots) + bucket), there())
-            }
-        };
-        let Some(group) = group else { return (first, 0) };
-        let first = first + u32::from(group) * u32::from(self.stride);
-        (first, u32::from(self.reach).min(u32::from(cap).saturating_sub(first)))
+        self.form().run(block, hash, cap, name)
     }
 }
 

@@ -83,6 +83,7 @@ impl BlockForm {
     }
 
     /// Slots from one block to the next.
+    #[inline]
     fn block(self) -> u16 {
         match self {
             Self::Plain { stride, .. } => stride,
@@ -92,6 +93,7 @@ impl BlockForm {
     }
 
     /// Slots beyond the last block's own.
+    #[inline]
     fn overhang(self) -> u16 {
         match self {
             Self::Plain { stride, reach } => reach - stride,
@@ -99,13 +101,39 @@ impl BlockForm {
         }
     }
 
-    /// Bytes of a block beside its separator.
+    /// Bytes of a block beside its separator: its seed, or its pilots.
+    #[inline]
     fn bytes(self) -> usize {
         match self {
             Self::Plain { .. } => 0,
             Self::Seeded { .. } => 1,
             Self::Pilots { buckets, .. } => usize::from(buckets),
         }
+    }
+
+    /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap`
+    /// slots: the first, and how many; none, and the first of the block, if no pilot tells.
+    /// `name(i)` is byte `i` of those that choose between the groups of all blocks.
+    #[inline]
+    #[must_use]
+    pub fn run(self, block: u16, hash: u64, cap: u16, name: impl FnOnce(usize) -> u8) -> (u32, u32) {
+        let first = u32::from(block) * u32::from(self.block());
+        let bytes = usize::from(block) * self.bytes();
+        let (skipped, reach) = match self {
+            Self::Plain { reach, .. } => (Some(0), reach),
+            Self::Seeded { groups, reach } => {
+                // Fewer groups in the only block of a segment with fewer slots.
+                let group = group_by_seed(hash, name(bytes), groups.min(cap / reach.max(1)));
+                (Some(u32::from(group) * u32::from(reach)), reach)
+            }
+            Self::Pilots { slots, buckets } => {
+                let pilot = name(bytes + bucket_of(hash, buckets));
+                (slot_by_pilot(hash, pilot, slots.min(cap)).map(u32::from), 1)
+            }
+        };
+        let Some(skipped) = skipped else { return (first, 0) };
+        let first = first + skipped;
+        (first, u32::from(reach).min(u32::from(cap).saturating_sub(first)))
     }
 
     /// How many blocks a segment of at least `cap` slots has, and how many slots that takes: all
@@ -237,33 +265,12 @@ impl GroupTable {
         &self.bytes
     }
 
-    /// How many of `groups` groups there are in a block: fewer in the only one of a segment with
-    /// fewer slots.
-    #[inline]
-    fn groups_there(&self, groups: u16, reach: u16) -> u16 {
-        groups.min(self.cap / reach)
-    }
-
     /// The run of a block's slots, in which a key of this hash is.
     #[inline]
     fn run(&self, block: u16, hash: u64) -> SlotRun {
+        let (first, len) = self.form.run(block, hash, self.cap, |at| self.bytes[at]);
         // Blocks are whole, and the last ends with the segment.
-        let first = block * self.form.block();
-        let bytes = usize::from(block) * self.form.bytes();
-        match self.form {
-            BlockForm::Plain { reach, .. } => SlotRun { first, len: reach.min(self.cap - first) },
-            BlockForm::Seeded { groups, reach } => {
-                let group = group_by_seed(hash, self.bytes[bytes], self.groups_there(groups, reach));
-                SlotRun { first: first + group * reach, len: reach }
-            }
-            BlockForm::Pilots { slots, buckets } => {
-                let pilot = self.bytes[bytes + bucket_of(hash, buckets)];
-                match slot_by_pilot(hash, pilot, slots.min(self.cap)) {
-                    Some(slot) => SlotRun { first: first + slot, len: 1 },
-                    None => SlotRun { first, len: 0 },
-                }
-            }
-        }
+        SlotRun { first: first as u16, len: len as u16 }
     }
 }
 
@@ -388,7 +395,7 @@ impl GroupTable {
                 slots.fill(keys, order.filter(|slot| *slot < cap));
             }
             BlockForm::Seeded { groups, reach } => {
-                let groups = self.groups_there(groups, reach);
+                let groups = groups.min(self.cap / reach);
                 let own: Vec<u64> = keys.iter().map(|key| hashes[*key]).collect();
                 let seed = seeded::choose_seed(&own, groups, reach);
                 self.bytes[bytes] = seed;
