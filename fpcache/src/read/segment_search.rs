@@ -201,7 +201,7 @@ impl<K: KeySpace> RecentPages<K> {
     /// The segment after the one whose range begins at `start`.
     pub(super) fn after(&mut self, view: &TableView<K>, start: &K::Key) -> SegmentSearch<K> {
         let models = match view.models() {
-            Models::Resident(directory) => return SegmentSearch::of(directory.range_from(start).nth(1)),
+            Models::Resident(directory) => return SegmentSearch::of(directory.after(start)),
             Models::Paged(models) => models,
         };
         let number = models.page_of(start);
