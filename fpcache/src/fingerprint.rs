@@ -165,11 +165,6 @@ impl WidthChoice {
         }
     }
 
-    /// Bits of a fingerprint that such a table stores, 0 if it stores none.
-    pub const fn bits(self, epsilon: u32, slot_bytes: usize) -> u32 {
-        if self.is_stored() { self.of(epsilon, slot_bytes).bits() } else { 0 }
-    }
-
     /// Whether tables store fingerprints.
     pub const fn is_stored(self) -> bool {
         !matches!(self, Self::None)

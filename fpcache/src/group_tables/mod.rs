@@ -193,12 +193,6 @@ impl GroupTables {
         GroupBytes { room: self.size_in_bytes().saturating_sub(all), ..parts }
     }
 
-    /// How slots are grouped.
-    #[must_use]
-    pub fn grouping(&self) -> Grouping {
-        self.grouping
-    }
-
     /// How many tables there are: a look at all entries.
     #[must_use]
     pub fn len(&self) -> u64 {

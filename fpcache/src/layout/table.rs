@@ -10,8 +10,7 @@
 //! ```
 
 use super::{
-    ChosenFor, GroupChoice, GroupForm, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put,
-    u16_at, u32_at,
+    ChosenFor, GroupChoice, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u16_at, u32_at,
 };
 use crate::fingerprint::{FingerprintWidth, WidthChoice};
 use crate::key_space::KeySpace;
@@ -183,12 +182,6 @@ impl TableParameters {
         }
     }
 
-    /// The same with groups of this form; with none if the slots are too long for it.
-    #[must_use]
-    pub const fn with_groups_of(self, form: GroupForm) -> Self {
-        self.with_groups(GroupChoice::Fixed(form))
-    }
-
     /// Share of slots that hold a record after a load of records in groups: after 10 % of inserts
     /// at random, 99.5 % of the keys of fb lie in the groups that they belong to, and 98.8 % with
     /// 0.85.
@@ -293,6 +286,7 @@ fn in_millionths(fill: f64) -> u32 {
 mod tests {
     use super::*;
     use crate::key_space::{ByteKeys, U64Keys};
+    use crate::layout::GroupForm;
 
     #[test]
     fn golden_bytes_of_parameters() {

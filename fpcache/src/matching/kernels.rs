@@ -21,7 +21,9 @@ pub struct Fingerprints<'a> {
 
 /// Searches in words that other processes may change. Each word is loaded once.
 pub(crate) trait Kernels: Copy {
-    /// See [`Matcher::hits`](super::Matcher::hits). No key's fingerprint is EMPTY.
+    /// How many fingerprints in `window` equal `wanted`, which is a key's, so not EMPTY, and where
+    /// the first one is. Nearly always there is one at most, and this is the short way to it. A
+    /// trailing part of `window` shorter than one fingerprint is ignored.
     fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits;
 
     /// See [`Matcher::find`](super::Matcher::find).

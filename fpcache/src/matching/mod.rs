@@ -92,14 +92,6 @@ impl Matcher {
         with_kernels!(self, kernels => kernels.run(work))
     }
 
-    /// How many fingerprints in `window` equal `wanted`, which is a key's, and where the first one
-    /// is. Nearly always there is one at most, and this is the short way to it. A trailing part of
-    /// `window` shorter than one fingerprint is ignored.
-    #[inline]
-    pub fn hits(&self, window: Fingerprints<'_>, wanted: u64) -> Hits {
-        self.hits_in(window, wanted, &mut Vec::new())
-    }
-
     /// Appends to `found` the index, counted from `base`, of every fingerprint in `window` that
     /// equals `wanted`, in ascending order. Returns whether any fingerprint was FROZEN. A trailing
     /// part of `window` shorter than one fingerprint is ignored.
@@ -331,7 +323,7 @@ mod tests {
                     let mut found = vec![u32::MAX];
                     let frozen = matcher.find(window, wanted, base, &mut found);
                     prop_assert_eq!(found[0], u32::MAX, "earlier entries stay");
-                    let hits = matcher.hits(window, wanted);
+                    let hits = matcher.hits_in(window, wanted, &mut Vec::new());
                     prop_assert_eq!((hits.count as usize, hits.frozen), (expected.0.len(), expected.1));
                     if let Some(first) = expected.0.first() {
                         prop_assert_eq!(hits.first + base, *first);

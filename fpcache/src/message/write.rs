@@ -44,17 +44,6 @@ pub enum WriteKind {
 impl WriteKind {
     const ALL: [Self; 5] = [Self::Insert, Self::Put, Self::Update, Self::Delete, Self::CompareAndSet];
 
-    /// The kind's name, as reports spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Insert => "insert",
-            Self::Put => "put",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::CompareAndSet => "compare-and-set",
-        }
-    }
-
     fn to_code(self) -> u8 {
         1 + Self::ALL.iter().position(|kind| *kind == self).unwrap_or(0) as u8
     }

@@ -40,12 +40,6 @@ impl<K: BuildKeys> KeySample<K> {
         Self { runs, keys: count as u64 }
     }
 
-    /// Keys of the table.
-    #[must_use]
-    pub fn keys(&self) -> u64 {
-        self.keys
-    }
-
     /// The encoders that suit the keys.
     pub(super) fn encoders(&self) -> K::Encoders {
         K::train(self.runs.iter().flatten().map(Borrow::borrow), self.keys)

@@ -11,7 +11,7 @@ use crate::common::requests::Writer;
 use crate::common::{Fixture, GROUPS, Reader, TWO_STAGE, mix, scattered};
 use fpcache::cache::{CacheConfig, Variant};
 use fpcache::key_space::U64Keys;
-use fpcache::layout::{GroupForm, Grouping, RecordToken, TableParameters};
+use fpcache::layout::{GroupChoice, GroupForm, Grouping, RecordToken, TableParameters};
 use fpcache::message::WriteKind;
 use fpcache::models::Segment;
 use fpcache::plan::Plan;
@@ -154,7 +154,8 @@ fn a_table_that_is_not_as_it_was_written_is_found_by_the_audit() {
 
 fn a_table_that_is_not_as_it_was_written_is_found(form: GroupForm) {
     let keys = scattered(120);
-    let parameters = TableParameters { epsilon: 4, ..TableParameters::default() }.with_groups_of(form);
+    let parameters =
+        TableParameters { epsilon: 4, ..TableParameters::default() }.with_groups(GroupChoice::Fixed(form));
     let region = Arc::new(SharedMemory::anonymous(1 << 20).unwrap());
     let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
     node.load_records(parameters, (), keys.iter().map(|key| (*key, key.to_le_bytes()))).unwrap();
@@ -253,7 +254,7 @@ fn runs_of_inserts_keep_the_slots_ahead_of_them() {
     let parameters = TableParameters::default();
     let without = copies_of_a_run(parameters);
     for form in GroupForm::ALL {
-        let with = copies_of_a_run(parameters.with_groups_of(form));
+        let with = copies_of_a_run(parameters.with_groups(GroupChoice::Fixed(form)));
         println!("copies for each insert: {without:.2} without groups, {with:.2} with {form} ones");
         assert!(with <= 1.15 * without, "{with} for each insert, {without} without groups, {form}");
     }
@@ -343,7 +344,7 @@ fn writes_in_any_order_leave_nearly_every_record_a_read_away_and_every_answer_ri
 
 fn writes_in_any_order(form: GroupForm) {
     let keys = scattered(8000);
-    let parameters = TableParameters::default().with_groups_of(form);
+    let parameters = TableParameters::default().with_groups(GroupChoice::Fixed(form));
     let region = Arc::new(SharedMemory::anonymous(2 << 20).unwrap());
     let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
     let mut writer = Writer::<Integers>::new(1);
@@ -397,7 +398,8 @@ fn the_figures() {
 fn figures_of(kind: SpecKind, name: &str, (epsilon, form): (u32, GroupForm)) {
     const LOADED: usize = 400_000;
     let keys = Spec::new(kind, Some(2 * LOADED as u64)).open(&OpenOptions::default()).unwrap().into_keys();
-    let parameters = TableParameters { epsilon, ..TableParameters::default() }.with_groups_of(form);
+    let parameters =
+        TableParameters { epsilon, ..TableParameters::default() }.with_groups(GroupChoice::Fixed(form));
     let region = Arc::new(SharedMemory::anonymous(96 << 20).unwrap());
     let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
     let mut writer = Writer::<Integers>::new(1);
