@@ -4,7 +4,7 @@
 //! it was built from share the first `skip` bytes of the separator; the bytes after these a
 //! [`KeyEncoder`] turns into the `u64` coordinate that [`crate::SegmentModel`] takes. A key of the
 //! segment's range without the shared bytes lies above all that have them, so its coordinate is
-//! `u64::MAX`, and coordinates never decrease over the whole range ([`KeyEncoder::coordinate`]).
+//! `u64::MAX`, and coordinates never decrease over the whole range.
 //!
 //! Coordinates of different keys may be equal. A window of 2ε + 1 slots holds that many such keys,
 //! so lines still serve them; where more come together a longer skip tells them apart.
