@@ -87,7 +87,7 @@ fn connect_to(address: &ShmAddress, options: &ConnectOptions) -> Result<ShmConne
     let (welcome, fds) = await_welcome(&socket, address, options.deadline)?;
     check(&welcome, address, options)?;
     // Those of memory that may be changed come last, if there is any.
-    let wanted = if welcome.scratch_len.get() == 0 { 2 } else { 3 };
+    let wanted = if welcome.scratch_len == 0 { 2 } else { 3 };
     if fds.len() != wanted {
         return Err(protocol(address, "it sent other descriptors than it said"));
     }
@@ -150,20 +150,20 @@ fn check(welcome: &Welcome, address: &ShmAddress, options: &ConnectOptions) -> R
     if welcome.magic != MAGIC {
         return Err(protocol(address, "its welcome has another magic number"));
     }
-    let (ours, theirs) = (options.announce_version, welcome.version.get());
+    let (ours, theirs) = (options.announce_version, welcome.version);
     if theirs != ours || welcome.status == OTHER_VERSION {
         return Err(FabricError::VersionMismatch { peer: format!("memory node {address}"), ours, theirs });
     }
     let at = address.to_string();
-    match welcome.status.get() {
+    match welcome.status {
         ADMITTED => Ok(()),
         USER_REFUSED => Err(FabricError::UserRefused {
-            user: u32::try_from(welcome.detail.get()).unwrap_or(u32::MAX),
+            user: u32::try_from(welcome.detail).unwrap_or(u32::MAX),
             address: at,
             remedy: "connect as its owner, or have it started with this user among the admitted",
         }),
         NO_SUCH_REGION => Err(FabricError::NoSuchRegion { address: at, name: options.region.to_string() }),
-        TOO_MANY_CLIENTS => Err(FabricError::TooManyClients { address: at, max: welcome.detail.get() }),
+        TOO_MANY_CLIENTS => Err(FabricError::TooManyClients { address: at, max: welcome.detail }),
         _ => Err(protocol(address, "its welcome has an unknown status")),
     }
 }
@@ -201,13 +201,13 @@ fn establish(
         return Err(protocol(address, "its ring or scratch memory lies in a file that can be made shorter"));
     }
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let layout = RingLayout::new(size(welcome.request_capacity.get()), size(welcome.reply_capacity.get()))?;
-    let region = SharedMemory::map(region, size(welcome.region_len.get()), Access::ReadOnly)?;
+    let layout = RingLayout::new(size(welcome.request_capacity), size(welcome.reply_capacity))?;
+    let region = SharedMemory::map(region, size(welcome.region_len), Access::ReadOnly)?;
     let ring = SharedMemory::map(ring, layout.len(), Access::ReadWrite)?;
     let mut areas =
         vec![Area::new(Arc::new(region), Access::ReadOnly), Area::new(Arc::new(ring), Access::ReadWrite)];
     for fd in scratch {
-        let memory = SharedMemory::map(fd, size(welcome.scratch_len.get()), Access::ReadWrite)?;
+        let memory = SharedMemory::map(fd, size(welcome.scratch_len), Access::ReadWrite)?;
         areas.push(Area::new(Arc::new(memory), Access::ReadWrite));
     }
     let areas: Arc<[Area]> = areas.into();
@@ -220,8 +220,8 @@ fn establish(
         link,
         layout,
         bell,
-        incarnation: welcome.incarnation.get(),
-        creation: welcome.creation.get(),
+        incarnation: welcome.incarnation,
+        creation: welcome.creation,
         node_process,
         anchor: Some(watch),
     }))
@@ -232,7 +232,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use zerocopy::little_endian::U64;
 
     use super::*;
     use crate::memory::HugePages;
@@ -248,10 +247,10 @@ mod tests {
         };
         let mut welcome = Welcome::refusal(PROTOCOL_VERSION, ADMITTED, 0);
         for len in [&mut welcome.region_len, &mut welcome.scratch_len] {
-            *len = U64::new(layout.len() as u64);
+            *len = layout.len() as u64;
         }
-        welcome.request_capacity = U64::new(layout.request_capacity() as u64);
-        welcome.reply_capacity = U64::new(layout.reply_capacity() as u64);
+        welcome.request_capacity = layout.request_capacity() as u64;
+        welcome.reply_capacity = layout.reply_capacity() as u64;
         let address = ShmAddress::at_path("/tmp/test.sock").unwrap();
         let connect = |fds: [OwnedFd; 3]| {
             let (ours, _theirs) = UnixStream::pair().unwrap();

@@ -30,8 +30,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::region::RegionName;
 
@@ -40,12 +39,12 @@ pub const PROTOCOL_VERSION: u32 = 5;
 
 pub(super) const MAGIC: [u8; 8] = *b"FPFABRIC";
 
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Hello {
     pub(super) magic: [u8; 8],
-    pub(super) version: U32,
-    pub(super) name_bytes: U32,
+    pub(super) version: u32,
+    pub(super) name_bytes: u32,
     zero: [u8; 16],
 }
 
@@ -53,8 +52,8 @@ impl Hello {
     /// Before the bytes of `name`.
     pub(super) fn new(version: u32, name: &RegionName) -> Self {
         // At most 64.
-        let name_bytes = U32::new(name.as_bytes().len() as u32);
-        Self { magic: MAGIC, version: U32::new(version), name_bytes, zero: [0; 16] }
+        let name_bytes = name.as_bytes().len() as u32;
+        Self { magic: MAGIC, version, name_bytes, zero: [0; 16] }
     }
 }
 
@@ -67,38 +66,25 @@ pub(super) const USER_REFUSED: u32 = 2;
 pub(super) const TOO_MANY_CLIENTS: u32 = 3;
 pub(super) const NO_SUCH_REGION: u32 = 4;
 
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Welcome {
     pub(super) magic: [u8; 8],
-    pub(super) version: U32,
-    pub(super) status: U32,
-    pub(super) region_len: U64,
-    pub(super) request_capacity: U64,
-    pub(super) reply_capacity: U64,
-    pub(super) incarnation: U64,
-    pub(super) client: U64,
-    pub(super) detail: U64,
-    pub(super) creation: U64,
-    pub(super) scratch_len: U64,
+    pub(super) version: u32,
+    pub(super) status: u32,
+    pub(super) region_len: u64,
+    pub(super) request_capacity: u64,
+    pub(super) reply_capacity: u64,
+    pub(super) incarnation: u64,
+    pub(super) client: u64,
+    pub(super) detail: u64,
+    pub(super) creation: u64,
+    pub(super) scratch_len: u64,
 }
 
 impl Welcome {
     pub(super) fn refusal(version: u32, status: u32, detail: u64) -> Self {
-        let nothing = U64::ZERO;
-        Self {
-            magic: MAGIC,
-            version: U32::new(version),
-            status: U32::new(status),
-            region_len: nothing,
-            request_capacity: nothing,
-            reply_capacity: nothing,
-            incarnation: nothing,
-            client: nothing,
-            detail: U64::new(detail),
-            creation: nothing,
-            scratch_len: nothing,
-        }
+        Self { magic: MAGIC, version, status, detail, ..Self::new_zeroed() }
     }
 }
 
@@ -150,7 +136,7 @@ mod tests {
         assert_eq!(welcome.as_bytes().len(), 80);
         assert_eq!(welcome.as_bytes()[12], 2);
         assert_eq!(welcome.as_bytes()[56], 7);
-        let creation = U64::new(0x0102_0304_0506_0708);
+        let creation = 0x0102_0304_0506_0708;
         let bytes = Welcome { creation, ..welcome };
         assert_eq!(bytes.as_bytes()[64..], *b"\x08\x07\x06\x05\x04\x03\x02\x01\0\0\0\0\0\0\0\0");
     }

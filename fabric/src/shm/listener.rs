@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
 
 use self::greeting::{Greeting, Progress};
 use super::ShmAddress;
@@ -275,13 +274,13 @@ impl Listener {
         if hello.magic != MAGIC {
             return Err(FabricError::Protocol { peer: "a client".to_owned(), what: "another magic number" });
         }
-        let (ours, theirs) = (PROTOCOL_VERSION, hello.version.get());
+        let (ours, theirs) = (PROTOCOL_VERSION, hello.version);
         if theirs != ours {
             refuse(&socket, OTHER_VERSION, 0);
             let peer = called(process);
             return Err(FabricError::VersionMismatch { peer, ours, theirs });
         }
-        if hello.name_bytes.get() as usize > RegionName::MAX {
+        if hello.name_bytes as usize > RegionName::MAX {
             let what = "the name of a region of more than 64 bytes";
             return Err(FabricError::Protocol { peer: "a client".to_owned(), what });
         }
@@ -313,15 +312,15 @@ impl Listener {
         let client = ClientId(self.next_client);
         self.next_client += 1;
         let mut welcome = Welcome::refusal(PROTOCOL_VERSION, ADMITTED, 0);
-        welcome.region_len = U64::new(export.region_bytes());
-        welcome.request_capacity = U64::new(layout.request_capacity() as u64);
-        welcome.reply_capacity = U64::new(layout.reply_capacity() as u64);
-        welcome.incarnation = U64::new(export.incarnation());
-        welcome.creation = U64::new(export.creation());
-        welcome.client = U64::new(client.0);
+        welcome.region_len = export.region_bytes();
+        welcome.request_capacity = layout.request_capacity() as u64;
+        welcome.reply_capacity = layout.reply_capacity() as u64;
+        welcome.incarnation = export.incarnation();
+        welcome.creation = export.creation();
+        welcome.client = client.0;
         let mut fds = vec![export.as_fd(), ring_fd.as_fd()];
         if let Some(Scratch { memory, fd }) = &self.options.scratch {
-            welcome.scratch_len = U64::new(memory.len() as u64);
+            welcome.scratch_len = memory.len() as u64;
             fds.push(fd.as_fd());
         }
         send_with_fds(&socket, welcome.as_bytes(), &fds).map_err(FabricError::io("welcoming a client"))?;

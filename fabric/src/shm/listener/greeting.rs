@@ -35,7 +35,7 @@ impl Greeting {
             let wanted = match self.hello() {
                 None => size_of::<Hello>(),
                 Some((hello, Some(name))) => return Progress::Greeted(hello, name),
-                Some((hello, None)) => size_of::<Hello>() + hello.name_bytes.get() as usize,
+                Some((hello, None)) => size_of::<Hello>() + hello.name_bytes as usize,
             };
             match rustix::net::recv(&self.socket, &mut self.bytes[self.arrived..wanted], RecvFlags::DONTWAIT)
             {
@@ -51,8 +51,8 @@ impl Greeting {
     /// this version's, or names no name, the rest is not waited for.
     pub(super) fn hello(&self) -> Option<(Hello, Option<RegionName>)> {
         let (hello, rest) = Hello::read_from_prefix(&self.bytes[..self.arrived]).ok()?;
-        let name_bytes = hello.name_bytes.get() as usize;
-        let is_ours = hello.magic == MAGIC && hello.version.get() == PROTOCOL_VERSION;
+        let name_bytes = hello.name_bytes as usize;
+        let is_ours = hello.magic == MAGIC && hello.version == PROTOCOL_VERSION;
         if !is_ours || name_bytes > RegionName::MAX {
             return Some((hello, Some(RegionName::default())));
         }
