@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 
 use crate::capacity::{self, default_capacity};
+use crate::catalogue::folders::DESCRIPTOR;
 use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
 use crate::files::Folders;
@@ -190,6 +191,12 @@ pub enum DaemonError {
         folder: PathBuf,
         /// The process, if known.
         holder: Option<u32>,
+    },
+    /// The folder is one table's.
+    #[error("{folder} is the folder of one table: --data-dir names the folder that tables/ lies in", folder = .folder.display())]
+    FolderOfTable {
+        /// The folder.
+        folder: PathBuf,
     },
     /// A folder cannot be used.
     #[error(transparent)]
@@ -402,6 +409,10 @@ fn exit_with(parent: u32) -> Result<(), DaemonError> {
 /// removed.
 fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, DaemonError> {
     let folder = Folder::named(path)?;
+    if folder.has(DESCRIPTOR) {
+        // Tables made in it would go with that one when it is dropped.
+        return Err(DaemonError::FolderOfTable { folder: path.to_owned() });
+    }
     let mut wait = Wait::begin();
     loop {
         match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {

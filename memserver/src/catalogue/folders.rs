@@ -27,7 +27,7 @@ use crate::files::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
 use crate::folder::{Folder, FolderError};
 
 const TABLES: &str = "tables";
-const DESCRIPTOR: &str = "table.fpt";
+pub(crate) const DESCRIPTOR: &str = "table.fpt";
 const MAP: &str = "map.fpm";
 const NEW_MAP: &str = "map.new";
 const OLD_MAP: &str = "map.old";

@@ -355,6 +355,17 @@ fn a_folder_without_the_right_to_write_is_refused() {
     assert!(error.contains("give this user the right"), "{error}");
 }
 
+/// An empty table was made in it and served, whose writes went when the table around it was dropped.
+#[test]
+fn the_folder_of_one_table_is_no_data_folder() {
+    let place = Place::new();
+    fs::create_dir(place.data()).unwrap();
+    fs::write(place.data().join("table.fpt"), "").unwrap();
+    let error = place.refused("");
+    assert!(error.contains("the folder of one table") && error.contains("tables/"), "{error}");
+    assert!(!place.data().join("tables").exists());
+}
+
 #[test]
 fn a_region_that_is_moved_away_takes_no_acknowledged_write_with_it() {
     let place = Place::new();
