@@ -1,6 +1,6 @@
 //! Creating and dropping tables over several memory nodes.
 //!
-//! The protocol is in [`making`].
+//! The protocol is in [`table_creation`].
 
 use std::borrow::Borrow;
 

@@ -4,19 +4,6 @@
 //! node. It knows the table's partition map and has a core for each range, connected on first use.
 //! The name of a range's table is never reused for other keys, so a core can be out of date but not
 //! wrong: when its table is gone, the map is fetched again.
-//!
-//! | module | holds |
-//! |---|---|
-//! | `maps` | the maps that memory nodes publish, and which of them counts |
-//! | `followed` | to which of the memory nodes that a map names its client goes |
-//! | `range` | the ranges of a map, each connected or not |
-//! | `read`, `ordered`, `write` | the calls |
-//! | `tries` | how long a call goes on with maps that change |
-//! | `renewing` | going on with a newer map |
-//! | `stats` | statistics of all memory nodes |
-//! | `lanes` | writes in flight |
-//! | `making` | the protocol of creating and dropping such tables, for [`Nodes`](crate::Nodes) |
-//! | `overtaken` | repeated attempts at that, where others create the table at the same time |
 
 mod map_retries;
 pub(crate) mod maps;
