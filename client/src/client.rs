@@ -28,6 +28,9 @@ use crate::write_lanes::{OpenLane, WriteLane};
 ///
 /// [`Client`] is for tables whose keys are `u64`s, [`ByteClient`] for those whose keys are byte
 /// strings.
+///
+/// Unless it says otherwise, a call that reads fails as [`get`](Self::get) does, and one that
+/// writes as [`insert`](Self::insert).
 #[derive(Clone)]
 pub struct TableClient<K: BuildKeys> {
     pub(crate) transport: Transport<K, Shared>,
@@ -112,27 +115,18 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// The table's parameters and the bytes it takes here. O(segments).
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn table(&self) -> Result<TableStats, ClientError> {
         with_core!(&self.transport, core => core.table_stats(self.deadline))
     }
 
     /// The plan for a call with this many keys that are not in the hot cache, its expected cost,
     /// and the alternatives. Over sockets, the time of a round trip is measured.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn expected(&self, keys: usize) -> Result<Expected, ClientError> {
         with_core!(&self.transport, core => core.expected(keys, self.deadline))
     }
 
     /// The lengths of keys and values, and the size of slots. For an empty table without
     /// parameters, those that the first write will set.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn shape(&self) -> Result<RecordShape, ClientError> {
         match with_core!(&self.transport, core => core.shape(self.deadline)) {
             Err(error) if error.is_of_empty_table() => Ok(first_parameters::<K>([]).shape),
@@ -151,9 +145,6 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Statistics of what this compute node keeps within its budget; `None` without a budget.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn cache_stats(&self) -> Result<Option<CacheStats>, ClientError> {
         with_core!(&self.transport, core => core.cache_stats(self.deadline))
     }

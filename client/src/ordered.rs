@@ -159,25 +159,16 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Cost
     /// Reads every slot of the range, 256 KiB per round trip: per key about the bytes of a slot
     /// divided by the table's fill, 29 with values of 8 bytes. External values are not read.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
         self.here(|mut reader| reader.count(start, end))
     }
 
     /// The number of keys not below `start`. See [`count`](Self::count).
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn count_from(&self, start: impl AsKey<K>) -> Result<u64, ClientError> {
         self.here(|mut reader| reader.count_from(start))
     }
 
     /// As [`count`](Self::count), up to `end` if given, with the cost.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn count_with_cost(
         &self,
         start: impl AsKey<K>,
@@ -188,18 +179,12 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Up to `limit` records in descending key order, beginning with the greatest key not above
     /// `start`, at the cost of a [`scan`](Self::scan).
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan_back(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
         self.here(|mut reader| reader.scan_back(start, limit))
     }
 
     /// As [`scan_back`](Self::scan_back), but passes each record to `take`, which may use this
     /// client.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan_back_with<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
@@ -210,9 +195,6 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// As [`scan_range`](Self::scan_range), in descending key order.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan_range_back<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
@@ -225,9 +207,6 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Passes up to `limit` records with keys not below `start` to `take`, in descending key order,
     /// beginning with the greatest of the table.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan_back_to<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
@@ -240,9 +219,6 @@ impl<K: BuildKeys> TableClient<K> {
 
 impl ByteClient {
     /// The number of keys that begin with `prefix`. See [`count`](Client::count).
-    ///
-    /// # Errors
-    /// As for [`get`](Client::get).
     pub fn count_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, ClientError> {
         self.here(|mut reader| reader.count_prefix(prefix))
     }

@@ -82,7 +82,8 @@ pub struct Completed<K: BuildKeys = U64Keys> {
 /// pipelines no more than 64 are kept for each memory node, and the others are closed.
 ///
 /// *Failures.* After [`ClientError::OutcomeUnknown`] the write may still take effect, but not after
-/// a later write of the same key by this pipeline.
+/// a later write of the same key by this pipeline. Unless it says otherwise, a call that reads
+/// fails as [`Client::get`] does, and one that writes as [`insert`](Self::insert).
 ///
 /// Dropping a pipeline waits for its writes, each until its deadline, and discards their outcomes.
 pub struct Pipeline<K: BuildKeys = U64Keys> {
@@ -144,18 +145,12 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// Posts a put, which inserts the record or replaces its value.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     pub fn put(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<WriteTicket, ClientError> {
         self.change(WriteKind::Put, key.as_key(), value)
     }
 
     /// Posts an update, which completes with [`Absent`](crate::WriteStatus::Absent) if the record
     /// does not exist.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     #[inline]
     pub fn update(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<WriteTicket, ClientError> {
         self.change(WriteKind::Update, key.as_key(), value)
@@ -163,18 +158,12 @@ impl<K: BuildKeys> Pipeline<K> {
 
     /// Posts a delete, which completes with [`Absent`](crate::WriteStatus::Absent) if the record
     /// does not exist.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     pub fn delete(&mut self, key: impl AsKey<K>) -> Result<WriteTicket, ClientError> {
         self.change(WriteKind::Delete, key.as_key(), &[])
     }
 
     /// Posts a compare-and-set, which replaces the value if the record still has this token;
     /// [`CompareAndSet::of`](crate::CompareAndSet::of) decodes the reply.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     pub fn compare_and_set(
         &mut self,
         key: impl AsKey<K>,
@@ -186,18 +175,12 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// As [`Client::get`], after this pipeline's writes of the key.
-    ///
-    /// # Errors
-    /// As for [`Client::get`].
     pub fn get(&mut self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         self.settle_key(key.as_key());
         self.client.get(key)
     }
 
     /// As [`Client::get_into`], after this pipeline's writes of the key.
-    ///
-    /// # Errors
-    /// As for [`Client::get`].
     #[inline]
     pub fn get_into(&mut self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         self.settle_key(key.as_key());
@@ -205,9 +188,6 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// As [`Client::get_versioned`], after this pipeline's writes of the key.
-    ///
-    /// # Errors
-    /// As for [`Client::get`].
     pub fn get_versioned(
         &mut self,
         key: impl AsKey<K>,
@@ -217,9 +197,6 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// As [`Client::multi_get_into`], after this pipeline's writes of the keys.
-    ///
-    /// # Errors
-    /// As for [`Client::get`].
     pub fn multi_get_into(
         &mut self,
         keys: &[impl AsKey<K>],
@@ -234,9 +211,6 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// As [`Client::scan_with`], after all writes of this pipeline.
-    ///
-    /// # Errors
-    /// As for [`Client::get`].
     pub fn scan_with<F: ScanFlow>(
         &mut self,
         start: impl AsKey<K>,

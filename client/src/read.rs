@@ -25,18 +25,12 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Reads the value of `key` into `value`, whose content is replaced, and returns version, plan
     /// and cost. Does not allocate if `value` has the capacity. An absent key leaves `value` empty.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     #[inline]
     pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         self.here(|mut reader| reader.get_into(key, value))
     }
 
     /// Whether `key` exists. An external value is not read.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
         self.here(|mut reader| reader.contains(key))
     }
@@ -68,9 +62,6 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// As [`multi_get`](Self::multi_get), into reusable buffers: does not allocate once they are
     /// large enough.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     #[inline]
     pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
         self.here(|mut reader| reader.multi_get_into(keys, answers))
@@ -88,27 +79,18 @@ impl<K: BuildKeys> TableClient<K> {
     /// Up to `limit` records in key order, beginning with the least key not below `start`. One
     /// round trip per 256 KiB of slots and of external values; [`scan_with`](Self::scan_with) holds
     /// at most 32 MiB of these at a time.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
         self.here(|mut reader| reader.scan(start, limit))
     }
 
     /// Up to `limit` keys in their order, beginning with the least not below `start`: a
     /// [`scan`](Self::scan) that returns no values, and READs none that are external.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
         self.here(|mut reader| reader.scan_keys(start, limit))
     }
 
     /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys), and
     /// of a table over several memory nodes those alone are read that have keys of the range.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan_range_keys(
         &self,
         start: impl AsKey<K>,
@@ -121,9 +103,6 @@ impl<K: BuildKeys> TableClient<K> {
     /// As [`scan`](Self::scan), but passes each record to `take`, until that returns
     /// [`ControlFlow::Break`](std::ops::ControlFlow::Break), if it returns [such](ScanFlow). It may
     /// use this client: it then reads with buffers that are made for that call.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn scan_with<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
@@ -135,9 +114,6 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
     /// order.
-    ///
-    /// # Errors
-    /// As for [`scan`](Self::scan).
     pub fn scan_range<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,
@@ -151,9 +127,6 @@ impl<K: BuildKeys> TableClient<K> {
 
 impl ByteClient {
     /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
-    ///
-    /// # Errors
-    /// As for [`scan`](Client::scan).
     pub fn scan_prefix<F: ScanFlow>(
         &self,
         prefix: impl AsRef<[u8]>,
@@ -165,9 +138,6 @@ impl ByteClient {
 
     /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in descending key
     /// order.
-    ///
-    /// # Errors
-    /// As for [`scan`](Client::scan).
     pub fn scan_prefix_back<F: ScanFlow>(
         &self,
         prefix: impl AsRef<[u8]>,

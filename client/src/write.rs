@@ -34,9 +34,6 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Inserts a record or replaces its value, whichever it takes.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     #[doc(alias = "set")]
     #[doc(alias = "upsert")]
     pub fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
@@ -44,26 +41,17 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Replaces a record's value; **returns `Ok(false)` and writes nothing if the key is absent**.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     pub fn update(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Update, key.as_key(), value)?.status == WriteStatus::Done)
     }
 
     /// Deletes a record; `false` if it does not exist.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     pub fn delete(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Delete, key.as_key(), &[])?.status == WriteStatus::Done)
     }
 
     /// A record's value and its token for [`compare_and_set`](Self::compare_and_set), at the cost
     /// of a [`get`](Self::get).
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
     pub fn get_versioned(&self, key: impl AsKey<K>) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
         self.here(|mut reader| reader.get_versioned(key))
     }
@@ -90,9 +78,6 @@ impl<K: BuildKeys> TableClient<K> {
     /// # #[cfg(not(feature = "embedded"))]
     /// # fn main() {}
     /// ```
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert).
     pub fn compare_and_set(
         &self,
         key: impl AsKey<K>,

@@ -61,7 +61,8 @@ use crate::tables::CreateOptions;
 /// through the same handle or its clones and that is the same memory node's, unless the table is
 /// made anew meanwhile: each has them sent in the order in which they were asked for.
 ///
-/// *Deadlines* are those of the [`TableClient`], from the moment of asking on.
+/// *Deadlines* are those of the [`TableClient`], from the moment of asking on. Unless it says
+/// otherwise, a call fails as the one of its name there does.
 ///
 /// A child that is forked from this process has no threads of the runtime, and makes a client of
 /// its own.
@@ -182,18 +183,12 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     }
 
     /// The memory node's counters. As [`TableClient::stats`], on a thread that may block.
-    ///
-    /// # Errors
-    /// As for [`TableClient::stats`].
     pub async fn stats(&self) -> Result<NodeStats, ClientError> {
         self.on_thread(TableClient::stats).await
     }
 
     /// The time until the memory node has answered a request of this call. As
     /// [`TableClient::ping`], on a thread that may block, for which it waits before.
-    ///
-    /// # Errors
-    /// As for [`TableClient::ping`].
     pub async fn ping(&self) -> Result<Duration, ClientError> {
         self.on_thread(TableClient::ping).await
     }

@@ -23,9 +23,6 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// The value of `key`, `None` if it is absent. Costs what
     /// [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
     /// sockets share its round trips.
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         if let Route::One(ReadRoute::InPlace(core)) = &self.shared.route {
             consume_budget().await;
@@ -42,9 +39,6 @@ impl<K: BuildKeys> AsyncTableClient<K> {
 
     /// Whether `key` is there, without its value. As
     /// [`TableClient::contains`](crate::TableClient::contains).
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
         if let Route::One(ReadRoute::InPlace(core)) = &self.shared.route {
             consume_budget().await;
@@ -60,9 +54,6 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     }
 
     /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes.
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn get_versioned(
         &self,
         key: impl AsKey<K>,
@@ -91,34 +82,22 @@ impl<K: BuildKeys> AsyncTableClient<K> {
 
     /// The record with the greatest key not above `key`. As
     /// [`TableClient::floor`](crate::TableClient::floor).
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn floor(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
         self.nearest(Side::Floor, key.as_key()).await
     }
 
     /// The record with the least key not below `key`. As
     /// [`TableClient::ceiling`](crate::TableClient::ceiling).
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn ceiling(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
         self.nearest(Side::Ceiling, key.as_key()).await
     }
 
     /// The record with the least key. As [`TableClient::first`](crate::TableClient::first).
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn first(&self) -> Result<Option<Record<K>>, ClientError> {
         self.nearest(Side::Ceiling, K::lowest()).await
     }
 
     /// The record with the greatest key. As [`TableClient::last`](crate::TableClient::last).
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn last(&self) -> Result<Option<Record<K>>, ClientError> {
         self.nearest(Side::Floor, K::highest()).await
     }
@@ -144,17 +123,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// How many keys there are from `start` up to below `end`. As
     /// [`TableClient::count`](crate::TableClient::count), a part at a time on a thread that may
     /// block, of which few are taken at a time. The deadline is of each part.
-    ///
-    /// # Errors
-    /// As for [`TableClient::count`](crate::TableClient::count).
     pub async fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
         self.count_span(start.as_key().to_owned(), Some(end.as_key().to_owned())).await
     }
 
     /// How many keys there are that are not below `start`. See [`count`](Self::count).
-    ///
-    /// # Errors
-    /// As for [`TableClient::count`](crate::TableClient::count).
     pub async fn count_from(&self, start: impl AsKey<K>) -> Result<u64, ClientError> {
         self.count_span(start.as_key().to_owned(), None).await
     }
@@ -162,17 +135,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// Up to `limit` keys in their order, from the least not below `start` on, without values. As
     /// [`TableClient::scan_keys`](crate::TableClient::scan_keys), a part at a time on a thread that
     /// may block, as [`count`](Self::count).
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
         self.keys_of_span((start.as_key().to_owned(), None), limit).await
     }
 
     /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn scan_range_keys(
         &self,
         start: impl AsKey<K>,
@@ -344,9 +311,6 @@ impl AsyncClient {
 
 impl AsyncByteClient {
     /// The number of keys that begin with `prefix`. See [`count`](AsyncTableClient::count).
-    ///
-    /// # Errors
-    /// As for [`TableClient::count`](crate::TableClient::count).
     pub async fn count_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, ClientError> {
         let Span { start, end } = Span::of_prefix(prefix.as_ref());
         self.count_span(start, end).await

@@ -29,9 +29,6 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// Makes a record, **or writes nothing if there is one already**, which is no error. As
     /// [`TableClient::insert`](crate::TableClient::insert); tasks that change records at the same
     /// time share requests.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`](crate::TableClient::insert).
     #[doc(alias = "set_nx")]
     #[doc(alias = "put_if_absent")]
     pub async fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<Inserted, ClientError> {
@@ -40,36 +37,24 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     }
 
     /// Makes a record or replaces its value.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
         let changes = Changes::of_one(WriteKind::Put, key, value);
         self.change(changes).await.map(drop)
     }
 
     /// Replaces a record's value; `false` if there is no record.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn update(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         let changes = Changes::of_one(WriteKind::Update, key, value);
         Ok(self.change(changes).await?.status == WriteStatus::Done)
     }
 
     /// Removes a record; `false` if there is none.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn delete(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
         let changes = Changes::of_one(WriteKind::Delete, key, &[]);
         Ok(self.change(changes).await?.status == WriteStatus::Done)
     }
 
     /// Replaces a record's value if it is still what it was when it had this token.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn compare_and_set(
         &self,
         key: impl AsKey<K>,
