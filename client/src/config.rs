@@ -34,7 +34,8 @@ pub struct ClientConfig {
     /// sets another one for single calls. Values of many MiB take some milliseconds each. Scans and
     /// counts may take longer, as long as they make progress.
     pub deadline: Duration,
-    /// How long opening waits for a memory node that is not listening yet; zero by default.
+    /// How long opening waits for a memory node that does not listen or answer yet; zero by
+    /// default.
     pub wait: Duration,
     /// How long a thread spins for replies over sockets before it sleeps, as long as that pays off.
     /// Zero saves processor time but costs a wake-up for every batch.
@@ -95,7 +96,7 @@ impl ClientConfig {
         Self { cache: cache.into(), ..self }
     }
 
-    /// The same, but opening waits this long for a memory node that is not listening yet.
+    /// The same, but opening waits this long for a memory node that does not listen or answer yet.
     #[must_use]
     pub fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }

@@ -1,4 +1,4 @@
-//! Waiting for a memory node that is not listening yet.
+//! Waiting for a memory node that does not answer yet.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::error::ClientError;
 /// The pause between two attempts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats an attempt to connect for as long as no memory node listens, `within` this time.
+/// Repeats an attempt to connect for as long as no memory node answers, `within` this time.
 pub(crate) fn retry_while_away<R>(
     within: Duration,
     mut attempt: impl FnMut() -> Result<R, ClientError>,
@@ -27,16 +27,39 @@ pub(crate) fn retry_while_away<R>(
     }
 }
 
-/// Whether no memory node listens, or the one that did is ending.
+/// Whether no memory node listens, or its host is silent, or the one that did is ending.
 fn is_of_no_node(error: &FabricError) -> bool {
-    matches!(error.kind(), ErrorKind::Reconnect | ErrorKind::Retry)
+    let is_silent = matches!(error, FabricError::Connecting { .. }) && error.kind() == ErrorKind::Deadline;
+    is_silent || matches!(error.kind(), ErrorKind::Reconnect | ErrorKind::Retry)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use fpcache_fabric::tcp::TcpAddressError;
+    use rustix::net::{AddressFamily, SocketType, bind, connect, getsockname, listen, socket};
 
     use super::*;
+    use crate::{Client, ClientConfig, Tables};
+
+    /// The URL of a listener whose queue is full, so that it answers no client, while these sockets
+    /// are open.
+    fn silent() -> (String, Vec<OwnedFd>) {
+        let open = || socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        let listener = open();
+        bind(&listener, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+        listen(&listener, 0).expect("it listens");
+        let at = std::net::SocketAddr::try_from(getsockname(&listener).expect("bound")).expect("internet");
+        let mut sockets = vec![listener];
+        for _ in 0..4 {
+            let client = open();
+            rustix::io::ioctl_fionbio(&client, true).expect("it does not block");
+            let _ = connect(&client, &at);
+            sockets.push(client);
+        }
+        (format!("tcp://{at}"), sockets)
+    }
 
     /// It was taken for a mistake of the user's, and ended the wait at once.
     #[test]
@@ -51,5 +74,19 @@ mod tests {
             }
         });
         assert_eq!(found.expect("found in time"), 3);
+    }
+
+    /// The first attempt that was not answered ended the wait.
+    #[test]
+    fn a_host_that_is_silent_is_waited_for() {
+        let (url, _sockets) = silent();
+        let wait = Duration::from_millis(500);
+        let config = ClientConfig::default().with_wait(wait).with_deadline(Duration::from_millis(100));
+        let begun = Instant::now();
+        Tables::connect_with(&url, config.clone()).expect_err("silent");
+        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        Client::connect_with(&url, config).expect_err("silent");
+        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
     }
 }

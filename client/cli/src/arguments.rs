@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = time::parse_positive)]
     pub(crate) deadline: Duration,
 
-    /// Time to wait for a memory node that is not listening yet, such as 10s
+    /// Time to wait for a memory node that does not listen or answer yet, such as 10s
     #[arg(long, global = true, value_name = "TIME", value_parser = time::parse_positive)]
     pub(crate) wait: Option<Duration>,
 
