@@ -109,11 +109,12 @@ impl Tables {
     }
 
     fn connect_now(url: &str, config: &ClientConfig) -> Result<Self, ClientError> {
-        let mut first_error = None;
-        for url in parse_list(url)? {
-            let token = token_for(&url, config.token)?;
-            match Self::at(&url, token, config.deadline) {
-                Ok(tables) => return Ok(tables),
+        let (urls, begun, mut first_error) = (parse_list(url)?, Instant::now(), None);
+        for (at, url) in urls.iter().enumerate() {
+            // One that is silent leaves the others their share of the time.
+            let left = config.deadline.saturating_sub(begun.elapsed());
+            match Self::at(url, config.token, left / (urls.len() - at) as u32) {
+                Ok(tables) => return Ok(Self { deadline: config.deadline, ..tables }),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }

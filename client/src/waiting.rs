@@ -89,4 +89,15 @@ mod tests {
         Client::connect_with(&url, config).expect_err("silent");
         assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
     }
+
+    /// Each took all of it.
+    #[test]
+    fn hosts_that_are_silent_share_the_deadline() {
+        let ((one, _ones), (other, _others)) = (silent(), silent());
+        let deadline = Duration::from_secs(1);
+        let begun = Instant::now();
+        let config = ClientConfig::default().with_deadline(deadline);
+        Tables::connect_with(&format!("{one},{other}"), config).expect_err("silent");
+        assert!(begun.elapsed() < deadline * 3 / 2, "{:?}", begun.elapsed());
+    }
 }
