@@ -14,16 +14,6 @@ use super::{Connector, ContextOf, Core, EndpointOf, HeldContext};
 use crate::error::ClientError;
 use crate::session::{Buffers, ReaderContext};
 
-/// Whether an attempt that failed got on before it did.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MadeProgress(bool);
-
-impl MadeProgress {
-    pub(super) fn note(&mut self, progressed: bool) {
-        self.0 |= progressed;
-    }
-}
-
 /// An operation that finds record after record.
 pub(super) trait FindsRecords: Operation {
     /// How many it has found so far.
@@ -80,13 +70,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// As [`with_table`](Self::with_table), of what is read by parts, of which an attempt that
-    /// fails may have got some: it says so, and the deadline is then that of the rest.
+    /// fails may have got some: it sets the flag then, and the deadline is then that of the rest.
     #[inline]
     pub(super) fn by_parts<R>(
         &self,
         held: &mut HeldContext<K, T>,
         within: Duration,
-        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         self.attempt_all(held, within, |retry| *retry = self.begun(within), read)
     }
@@ -97,7 +87,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         &self,
         held: &mut HeldContext<K, T>,
         within: Duration,
-        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         self.attempt_all(held, within, Retry::note_progress, read)
     }
@@ -108,18 +98,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         held: &mut HeldContext<K, T>,
         within: Duration,
         note_progress: impl Fn(&mut Retry),
-        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
         loop {
-            let mut progress = MadeProgress(false);
+            let mut progressed = false;
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
-                read(buffers, table, &mut progress)
+                read(buffers, table, &mut progressed)
             };
             match self.with_context(held, retry.left(&*self.clock), read) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
-                    if progress.0 {
+                    if progressed {
                         note_progress(&mut retry);
                     }
                     if self.recover(held, *failure, &mut retry)? == NextStep::NoNewer {
@@ -137,17 +127,17 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         &self,
         held: &mut HeldContext<K, T>,
         retry: &mut Retry,
-        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut MadeProgress) -> Result<R, ReadError>,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
     ) -> Result<Option<R>, ClientError> {
         loop {
-            let (left, mut progress) = (retry.left(&*self.clock), MadeProgress(false));
+            let (left, mut progressed) = (retry.left(&*self.clock), false);
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
-                read(buffers, table, &mut progress)
+                read(buffers, table, &mut progressed)
             };
             match self.with_context(held, left, read) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(failure) => {
-                    if progress.0 {
+                    if progressed {
                         retry.note_progress();
                     }
                     let next: NextStep = self.recover(held, *failure, retry)?;

@@ -14,7 +14,6 @@ use fpcache::table::Table;
 use fpcache_fabric::Endpoint;
 
 use super::array_lookups::GROUP;
-use super::attempts::MadeProgress;
 use super::pieces::{Pieces, keys_of_piece};
 use super::recover::Retry;
 use super::{Connector, Core, HeldContext};
@@ -39,11 +38,11 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
     fn attempt<E: Endpoint>(
         &mut self,
         (endpoint, table, lookup): (&mut E, &Table<K>, &mut LookupScratch<K>),
-        progress: &mut MadeProgress,
+        progressed: &mut bool,
         has_time: impl Fn() -> bool,
     ) -> Result<(), ReadError> {
         if self.pieces.left.is_some() {
-            let is_all = self.attempt_left((endpoint, table, lookup), progress)?;
+            let is_all = self.attempt_left((endpoint, table, lookup), progressed)?;
             if !is_all {
                 return Ok(());
             }
@@ -63,7 +62,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
                 }
             };
             if let Err(error) = looked {
-                self.leave_rest(lookup, progress);
+                self.leave_rest(lookup, progressed);
                 return Err(error);
             }
             self.pieces.pass();
@@ -76,8 +75,8 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
 
     /// Keeps what the attempt at a piece has found that failed.
     #[cold]
-    fn leave_rest(&mut self, lookup: &mut LookupScratch<K>, progress: &mut MadeProgress) {
-        progress.note(self.pieces.leave(lookup.answered()));
+    fn leave_rest(&mut self, lookup: &mut LookupScratch<K>, progressed: &mut bool) {
+        *progressed |= self.pieces.leave(lookup.answered());
         lookup.swap_outcomes(&mut self.answers);
         self.fill(self.pieces.piece().count());
     }
@@ -95,7 +94,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
     fn attempt_left<E: Endpoint>(
         &mut self,
         (endpoint, table, lookup): (&mut E, &Table<K>, &mut LookupScratch<K>),
-        progress: &mut MadeProgress,
+        progressed: &mut bool,
     ) -> Result<bool, ReadError> {
         let Some(left) = &self.pieces.left else { return Ok(true) };
         let keys = left.iter().map(|(_, key)| *key);
@@ -113,7 +112,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
                 self.answers.replace(self.pieces.done + place, outcome, value);
             }
         }
-        progress.note(self.pieces.leave(lookup.answered()));
+        *progressed |= self.pieces.leave(lookup.answered());
         looked?;
         if self.tries.is_some() {
             let left = self.pieces.left.take().unwrap_or_default();
@@ -194,9 +193,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             || began.is_none_or(|began| self.clock.now().saturating_duration_since(began) < within);
         let mut retry = self.begun(within);
         loop {
-            let looked = self.try_table(held, &mut retry, |buffers, table, progress| {
+            let looked = self.try_table(held, &mut retry, |buffers, table, progressed| {
                 let Buffers { endpoint, lookup, .. } = buffers;
-                gathered.attempt((endpoint, table, lookup), progress, has_time)?;
+                gathered.attempt((endpoint, table, lookup), progressed, has_time)?;
                 Ok(finish(lookup, &mut gathered.answers))
             });
             match looked {

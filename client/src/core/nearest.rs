@@ -9,7 +9,6 @@ use fpcache::read::{Cost, Nearest, NearestScratch, Neighbour, ReadError, Side, d
 use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
 
-use super::attempts::MadeProgress;
 use super::gather::or_some;
 use super::pieces::{Pieces, keys_of_piece};
 use super::{Connector, Core, HeldContext};
@@ -46,7 +45,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> NearestGroup<'k, 
     fn attempt<E: Endpoint>(
         &mut self,
         (endpoint, view, nearest): (&mut E, &TableView<K>, &mut NearestScratch<K>),
-        progress: &mut MadeProgress,
+        progressed: &mut bool,
         goes_on: impl FnMut(u32) -> bool,
     ) -> Result<(), ReadError> {
         let left = self.pieces.left.as_ref().map(|left| left.iter().map(|(_, key)| *key));
@@ -62,7 +61,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> NearestGroup<'k, 
             }
         };
         if sought.is_err() || self.tries.is_some() || self.pieces.left.is_some() {
-            progress.note(self.keep(nearest));
+            *progressed |= self.keep(nearest);
         }
         sought
     }
@@ -124,12 +123,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // The clock starts with the first look at it.
         let mut has_time = !sought.pieces.are_several() || goes_on(0);
         let ended =
-            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, progress| {
+            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, progressed| {
                 while !sought.pieces.are_over() {
                     if !has_time {
                         return Err(ReadError::Unfinished { round_trips: 0 });
                     }
-                    sought.attempt((endpoint, table.view(), nearest), progress, &mut goes_on)?;
+                    sought.attempt((endpoint, table.view(), nearest), progressed, &mut goes_on)?;
                     if sought.pieces.left.is_some() {
                         sought.pass_kept(&mut take);
                     } else {
@@ -167,8 +166,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut sought = NearestGroup { side, pieces, tries: Some(tries), found: Vec::new() };
         let mut goes_on = self.patience(within);
         let ended =
-            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, progress| {
-                sought.attempt((endpoint, table.view(), nearest), progress, &mut goes_on)
+            self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, progressed| {
+                sought.attempt((endpoint, table.view(), nearest), progressed, &mut goes_on)
             });
         match ended {
             Err(error) if error.is_of_empty_table() => {

@@ -68,7 +68,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
-        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, progress| {
+        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, progressed| {
             let kept = ClearedAtEnd(scan);
             // It may stop to have what was found taken before there is more.
             while let Some(to) = rest.from.take() {
@@ -85,7 +85,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 rest.limit -= scan.records().len();
                 rest.from = scan.uncovered();
-                progress.note(rest.from.as_ref() != Some(&to));
+                *progressed |= rest.from.as_ref() != Some(&to);
                 ended?;
             }
             Ok(cost)

@@ -110,7 +110,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
-        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, progress| {
+        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, progressed| {
             let kept = ClearedAtEnd(scan);
             // It may stop to have what was found taken, or many keys, before there are more.
             while let Some(from) = rest.from.take() {
@@ -130,7 +130,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 rest.limit -= scan.records().len();
                 rest.from = if rest.limit > 0 { uncovered(&scan, limit) } else { None };
-                progress.note(rest.from.as_ref() != Some(&from));
+                *progressed |= rest.from.as_ref() != Some(&from);
                 ended?;
             }
             Ok(cost)

@@ -401,10 +401,10 @@ fn what_is_read_by_parts_has_its_deadline_anew_with_each_part() {
     let read = |gets_on: bool| {
         let mut attempts = 0;
         setup.core.here(|held| {
-            setup.core.by_parts(held, within, |_, _, progress| {
+            setup.core.by_parts(held, within, |_, _, progressed| {
                 attempts += 1;
                 thread::sleep(within / 4);
-                progress.note(gets_on);
+                *progressed |= gets_on;
                 if attempts < 6 { Err(ReadError::Contended { attempts }) } else { Ok(attempts) }
             })
         })

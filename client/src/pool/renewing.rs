@@ -20,12 +20,6 @@ use crate::one_node::SharedCore;
 use crate::tables::Tables;
 use crate::url::Url;
 
-/// What a look for a newer map has found.
-pub(super) enum Renewed {
-    Newer,
-    Not(NoNewerMap),
-}
-
 /// The least time between two searches for a newer map that find none, of all threads.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
@@ -48,8 +42,8 @@ impl<K: BuildKeys> Pool<K> {
             return Err(ranges.named(index, error));
         }
         match self.renew(ranges, failed, tries)? {
-            Renewed::Newer => Ok(()),
-            Renewed::Not(found) => Err(ranges.lost(index, error, &self.config, &found, tries.left())),
+            None => Ok(()),
+            Some(found) => Err(ranges.lost(index, error, &self.config, &found, tries.left())),
         }
     }
 
@@ -72,20 +66,25 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// Finds a map that is newer than the one of these ranges, with which a call `failed` at that
-    /// time. Never goes back to an older one. However many calls fail, it is looked for ten times a
-    /// second.
-    fn renew(&self, seen: &Ranges<K>, failed: Instant, tries: &Tries) -> Result<Renewed, ClientError> {
+    /// time; else gives what the search has found instead. Never goes back to an older one. However
+    /// many calls fail, it is looked for ten times a second.
+    fn renew(
+        &self,
+        seen: &Ranges<K>,
+        failed: Instant,
+        tries: &Tries,
+    ) -> Result<Option<NoNewerMap>, ClientError> {
         let turn = self.renewing.take(Deadline::after(tries.left()), &SystemClock);
         let _turn = turn.ok_or(FabricError::DeadlinePassed {
             waiting_for: "another thread, which fetches the table's map",
         })?;
         if self.number.load(Ordering::Acquire) != seen.number {
-            return Ok(Renewed::Newer);
+            return Ok(None);
         }
         let last = self.failed_search().clone().filter(|last| last.number == seen.number);
         if let Some(last) = last {
             if last.begun >= failed && last.is_enough_for(tries.left()) {
-                return Ok(Renewed::Not(last.found));
+                return Ok(Some(last.found));
             }
             // Those who wait for the turn have what is found after this.
             let pause = BETWEEN_LOOKS.saturating_sub(last.begun.elapsed());
@@ -124,7 +123,7 @@ impl<K: BuildKeys> Pool<K> {
                     time_limit: within,
                     found: found.clone(),
                 });
-                return Ok(Renewed::Not(found));
+                return Ok(Some(found));
             }
         };
         if !map.kind.is::<K>() {
@@ -135,7 +134,7 @@ impl<K: BuildKeys> Pool<K> {
         let newer = Arc::new(Ranges::of(map, seen.number + 1, Some(seen), &self.urls)?);
         let _old = std::mem::replace(&mut *self.lock(), newer);
         self.number.store(seen.number + 1, Ordering::Release);
-        Ok(Renewed::Newer)
+        Ok(None)
     }
 
     fn failed_search(&self) -> MutexGuard<'_, Option<FailedMapSearch>> {
