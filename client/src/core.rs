@@ -17,8 +17,6 @@ mod section;
 mod sending;
 mod server_side;
 mod sessions;
-#[cfg(feature = "tokio")]
-mod shared_reads;
 mod values_ahead;
 mod write;
 
@@ -51,14 +49,14 @@ pub(crate) use array_lookups::{presence, words};
 pub(crate) use change_checks::{check_record, misfit};
 use connector::ContextOf;
 pub(crate) use connector::{Connector, EndpointOf, HeldContext};
+#[cfg(feature = "tokio")]
+pub(crate) use gather::FEW_TRIES;
 pub(crate) use posting::Lane;
 pub(crate) use read::Rest;
 #[cfg(feature = "tokio")]
 pub(crate) use section::{Section, SectionRead};
 use sending::Writer;
 pub(crate) use sending::{no_reply, was_never_sent};
-#[cfg(feature = "tokio")]
-pub(crate) use shared_reads::FEW_TRIES;
 
 /// What all handles of a client share.
 pub(crate) struct Core<K: BuildKeys, T: Connector> {

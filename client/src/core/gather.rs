@@ -20,6 +20,11 @@ use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
+/// How often a record that is being written is read for many callers, before the others get their
+/// answers without it. To write one takes less than a round trip.
+#[cfg(feature = "tokio")]
+pub(crate) const FEW_TRIES: u32 = 16;
+
 /// A group that is looked up, and its answers.
 struct Gathered<'k, K: BuildKeys, I> {
     pieces: Pieces<'k, K::Key, I>,
@@ -161,16 +166,17 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// As [`lookup`](Self::lookup), but `take` may get answers of some keys alone: see
-    /// [`LookupScratch::answered`]. A record that is being written is read so often.
+    /// [`LookupScratch::answered`]. A record that is being written is read [`FEW_TRIES`] times, and
+    /// keeps its own callers waiting, but no others.
     #[cfg(feature = "tokio")]
-    pub(super) fn lookup_trying<'k>(
+    pub(crate) fn lookup_some<'k>(
         &self,
         held: &mut HeldContext<K, T>,
         (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
-        (within, tries): (Duration, u32),
+        within: Duration,
         mut take: impl FnMut(&LookupScratch<K>),
     ) -> Result<(), ClientError> {
-        let (pieces, tries) = (Pieces::new(keys, usize::MAX), Some(tries));
+        let (pieces, tries) = (Pieces::new(keys, usize::MAX), Some(FEW_TRIES));
         let mut gathered = Gathered { pieces, wanted, tries, answers: Outcomes::default(), has_room: false };
         self.gather(held, &mut gathered, within, |lookup, _| take(lookup))
     }

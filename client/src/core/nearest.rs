@@ -9,6 +9,8 @@ use fpcache::read::{Cost, Nearest, NearestScratch, Neighbour, ReadError, Side, d
 use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
 
+#[cfg(feature = "tokio")]
+use super::gather::FEW_TRIES;
 use super::gather::or_some;
 use super::pieces::{Pieces, keys_of_piece};
 use super::{Connector, Core, HeldContext};
@@ -152,18 +154,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// As [`nearest`](Self::nearest), but some keys may have no answers: a record that is being
-    /// written is read so often. Passes all answers, or that there is none, to `take`, in the order
-    /// of the keys.
+    /// written is read [`FEW_TRIES`] times. Passes all answers, or that there is none, to `take`, in
+    /// the order of the keys.
     #[cfg(feature = "tokio")]
-    pub(super) fn nearest_trying<'k>(
+    pub(crate) fn nearest_some<'k>(
         &self,
         held: &mut HeldContext<K, T>,
-        (side, keys): (Side, impl Iterator<Item = &'k K::Key> + Clone),
-        (within, tries): (Duration, u32),
+        side: Side,
+        keys: impl Iterator<Item = &'k K::Key> + Clone,
+        within: Duration,
         take: impl FnOnce(Vec<Option<Option<crate::client::Record<K>>>>),
     ) -> Result<(), ClientError> {
         let pieces = Pieces::new(keys, usize::MAX);
-        let mut sought = NearestGroup { side, pieces, tries: Some(tries), found: Vec::new() };
+        let mut sought = NearestGroup { side, pieces, tries: Some(FEW_TRIES), found: Vec::new() };
         let mut goes_on = self.patience(within);
         let ended =
             self.in_time_by_parts(held, within, |Buffers { endpoint, nearest, .. }, table, progressed| {
