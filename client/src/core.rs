@@ -127,6 +127,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }))
     }
 
+    /// The session in use.
+    fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
+        // A session is replaced in one assignment: a panic elsewhere leaves a whole one.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of its table.
+    #[inline]
+    fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
     /// The connection in use.
     pub(crate) fn connection(&self) -> Arc<T::Connection> {
         Arc::clone(&self.session().connection)

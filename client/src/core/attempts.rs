@@ -55,6 +55,16 @@ pub(super) fn drive_while_progressing<E: Endpoint, O: FindsRecords>(
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// The patience of a call that begins now.
+    #[inline]
+    pub(super) fn begun(&self, within: Duration) -> Retry {
+        let mut retry = Retry::new(within);
+        if T::IS_FAR {
+            retry.deadline(&*self.clock);
+        }
+        retry
+    }
+
     /// Runs `read` with the reader's buffers and the table until it gives an answer: a directory
     /// that is out of date is renewed, a lost memory node connected to again, a record that is
     /// being written read again, all within the deadline. The clock is first looked at when

@@ -109,16 +109,6 @@ impl Retry {
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// The patience of a call that begins now.
-    #[inline]
-    pub(super) fn begun(&self, within: Duration) -> Retry {
-        let mut retry = Retry::new(within);
-        if T::IS_FAR {
-            retry.deadline(&*self.clock);
-        }
-        retry
-    }
-
     /// Prepares a retry, or returns the error that ends the call.
     #[cold]
     pub(super) fn recover(

@@ -1,7 +1,7 @@
 //! The session in use: replaced when the memory node restarts, and its table when it has changed.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::table::Table;
@@ -11,16 +11,6 @@ use super::{Connector, Core};
 use crate::session::Session;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    pub(super) fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
-        // A session is replaced in one assignment: a panic elsewhere leaves a whole one.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[inline]
-    pub(super) fn number(&self) -> u64 {
-        self.number.load(Ordering::Acquire)
-    }
-
     /// The session in use and its number.
     pub(super) fn current(&self) -> (Arc<Session<K, T::Connection>>, u64) {
         let session = self.session();
