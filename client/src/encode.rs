@@ -122,26 +122,14 @@ numbers! {
     i32: u32, |n| n as u32 ^ (1 << 31), |n| (n ^ (1 << 31)) as i32;
     i64: u64, |n| n as u64 ^ (1 << 63), |n| (n ^ (1 << 63)) as i64;
     i128: u128, |n| n as u128 ^ (1 << 127), |n| (n ^ (1 << 127)) as i128;
-    f32: u32, |n| turned_32(n.to_bits()), |n| f32::from_bits(turned_back_32(n));
-    f64: u64, |n| turned_64(n.to_bits()), |n| f64::from_bits(turned_back_64(n));
-}
-
-/// All bits of a negative float, the sign bit of another one: the patterns of IEEE 754 are
-/// magnitudes after a sign.
-fn turned_32(bits: u32) -> u32 {
-    if bits >> 31 == 1 { !bits } else { bits ^ 1 << 31 }
-}
-
-fn turned_back_32(bits: u32) -> u32 {
-    if bits >> 31 == 1 { bits ^ 1 << 31 } else { !bits }
-}
-
-fn turned_64(bits: u64) -> u64 {
-    if bits >> 63 == 1 { !bits } else { bits ^ 1 << 63 }
-}
-
-fn turned_back_64(bits: u64) -> u64 {
-    if bits >> 63 == 1 { bits ^ 1 << 63 } else { !bits }
+    // All bits of a negative float are turned, the sign bit of another one: the patterns of IEEE
+    // 754 are magnitudes after a sign.
+    f32: u32,
+        |n| n.to_bits() ^ ((n.to_bits() as i32 >> 31) as u32 | 1 << 31),
+        |n| f32::from_bits(n ^ ((!n as i32 >> 31) as u32 | 1 << 31));
+    f64: u64,
+        |n| n.to_bits() ^ ((n.to_bits() as i64 >> 63) as u64 | 1 << 63),
+        |n| f64::from_bits(n ^ ((!n as i64 >> 63) as u64 | 1 << 63));
 }
 
 impl OrderedKey for bool {
