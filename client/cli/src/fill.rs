@@ -8,13 +8,13 @@ use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ClientError, ErrorKind, KeyRef, Loaded, Nodes, RecordShape, TableClient, TableName, TableParameters,
-    Tables,
+    ClientError, ErrorKind, KeyKind, KeyRef, Loaded, Nodes, RecordShape, TableClient, TableName,
+    TableParameters, Tables,
 };
 use fpcache_datasets::Bar;
 use fpcache_datasets::count::human_bytes;
 
-use crate::keys::{Keys, kind};
+use crate::keys::Keys;
 use crate::long_keys;
 use crate::output::{Outcome, Output, counted};
 use crate::over_nodes::{OverNodes, split_of};
@@ -68,7 +68,7 @@ impl Filling {
         let (name, bar) = (&place.table, Bar::of_keys());
         let expected = source.expected().filter(|_| !self.tuning.is_wanted()).unwrap_or(0);
         let found = TableLocation::of(place)?;
-        found.kind(name, Some(kind::<K>()))?;
+        found.kind(name, Some(KeyKind::of::<K>()))?;
         match found {
             TableLocation::At(spot, table) => {
                 self.new.check_region(&table)?;
@@ -89,7 +89,7 @@ impl Filling {
         let (parameters, tuned) = self.tuned(source, place, &records)?;
         records.check(&parameters.shape)?;
         self.note_long_keys(&records, &parameters.shape);
-        let ensured = self.new.ensure(place, Some(kind::<K>()))?;
+        let ensured = self.new.ensure(place, Some(KeyKind::of::<K>()))?;
         let client = ensured.spot.place.client::<K>().inspect_err(|_| ensured.undo())?;
         let loaded = send(&client, parameters, &mut records, &bar).map_err(|failed| {
             let rest = failed.rest(&client);

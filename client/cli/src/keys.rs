@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{anyhow, bail, ensure};
 use clap::Args;
-use fpcache_client::{AsKey, BuildKeys, ByteKeys, KeyKind, U64Keys};
+use fpcache_client::{AsKey, BuildKeys, ByteKeys, U64Keys};
 use fpcache_datasets::{ByteDataset, Dataset, KeySet, OpenOptions, Spec};
 use serde_json::Value;
 
@@ -76,11 +76,6 @@ pub(crate) trait Keys: BuildKeys<Owned: AsKey<Self>> {
 
     /// The lengths of unknown keys.
     const LENGTHS: KeyLengths;
-}
-
-/// The kind, by its name.
-pub(crate) fn kind<K: Keys>() -> KeyKind {
-    if KeyKind::Bytes.is::<K>() { KeyKind::Bytes } else { KeyKind::U64 }
 }
 
 impl Keys for U64Keys {
