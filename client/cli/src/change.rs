@@ -159,9 +159,7 @@ impl Delete {
             }
         }
         ended?;
-        if output.is_json() {
-            output.end_array()?;
-        }
+        output.end_array()?;
         Ok(outcome)
     }
 }

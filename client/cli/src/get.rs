@@ -65,9 +65,7 @@ impl Get {
                 Some(value) => output.line(format_args!("{shown} {}", format.text(value)?))?,
             }
         }
-        if output.is_json() {
-            output.end_array()?;
-        }
+        output.end_array()?;
         Ok(outcome)
     }
 

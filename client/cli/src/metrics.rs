@@ -55,9 +55,7 @@ fn print(place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome>
             false => output.bytes(metric.to_string().as_bytes())?,
         }
     }
-    if output.is_json() {
-        output.end_array()?;
-    }
+    output.end_array()?;
     // The metrics have it, too, so that it is no failure of theirs.
     scrape.failed_tables.iter().for_each(|why| eprintln!("warning: {why}"));
     none_failed(&scrape.failed_nodes, scraper.nodes())?;

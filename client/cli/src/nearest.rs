@@ -79,9 +79,7 @@ impl Nearest {
                 _ => output.line(format_args!("{} {key} {value}", K::text(asked, key_format)))?,
             }
         }
-        if output.is_json() {
-            output.end_array()?;
-        }
+        output.end_array()?;
         Ok(outcome)
     }
 }

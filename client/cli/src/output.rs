@@ -114,8 +114,11 @@ impl Output {
         self.write(|out| write!(out, "{before}{value}"))
     }
 
-    /// Ends the JSON array.
+    /// Ends the array, if this is JSON.
     pub(crate) fn end_array(&mut self) -> io::Result<()> {
+        if !self.json {
+            return Ok(());
+        }
         let is_empty = std::mem::take(&mut self.elements) == 0;
         self.write(|out| out.write_all(if is_empty { b"[]\n" } else { b"\n]\n" }))
     }

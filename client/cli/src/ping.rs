@@ -42,9 +42,7 @@ impl Ping {
                 Err(error) => failed.push(place.why(&error)),
             }
         }
-        if output.is_json() {
-            output.end_array()?;
-        }
+        output.end_array()?;
         none_failed(&failed, places.len())?;
         Ok(if is_ready { Outcome::Done } else { Outcome::Wrong })
     }

@@ -119,9 +119,7 @@ impl Scan {
             (true, true) => walk(client, span, true, wanted, |key, _| take(key, None))?,
             (false, _) => walk(client, span, self.reverse, wanted, |key, value| take(key, Some(value)))?,
         }
-        if output.is_json() {
-            output.end_array()?;
-        }
+        output.end_array()?;
         if is_cut && (!output.is_json() || io::stderr().is_terminal()) {
             eprintln!("{shown} records shown; --limit N for more, or `fpcache-cli export`");
         }

@@ -147,9 +147,7 @@ pub(crate) fn list(
             tell(&list, &divided, output)?;
         }
     }
-    if output.is_json() {
-        output.end_array()?;
-    }
+    output.end_array()?;
     none_failed(&failed, places.len())?;
     if let Some(name) = only.filter(|_| !found) {
         bail!("there is no table `{name}` at any of these memory nodes");
@@ -303,7 +301,7 @@ impl DropTable {
                 _ => output.element(&dropped)?,
             }
         }
-        if output.is_json() && names.len() > 1 {
+        if names.len() > 1 {
             output.end_array()?;
         }
         Ok(Outcome::Done)
