@@ -24,6 +24,8 @@ pub enum Call {
     Update(u64),
     /// No record any more.
     Delete,
+    /// No record any more, whether there was one or not: the table was dropped.
+    Clear,
     /// Another value where the record is still the one that was seen.
     CompareAndSet {
         /// The value of the record whose token was given.
@@ -58,7 +60,7 @@ impl Call {
         match self {
             Self::Insert(value) | Self::Put(value) | Self::Update(value) => Some(value),
             Self::CompareAndSet { value, .. } => Some(value),
-            Self::Get | Self::Contains | Self::Delete => None,
+            Self::Get | Self::Contains | Self::Delete | Self::Clear => None,
             Self::Scan { .. } | Self::ScanBack { .. } | Self::Count { .. } | Self::Floor | Self::Ceiling => {
                 None
             }
@@ -137,7 +139,7 @@ impl Operation {
             Call::Get => matches!(self.outcome, Unknown | Refused | Found(_) | Absent),
             Call::Contains => matches!(self.outcome, Unknown | Refused | Exists | Absent),
             Call::Insert(_) => matches!(self.outcome, Unknown | Refused | Done | Exists),
-            Call::Put(_) => matches!(self.outcome, Unknown | Refused | Done),
+            Call::Put(_) | Call::Clear => matches!(self.outcome, Unknown | Refused | Done),
             Call::Update(_) | Call::Delete => matches!(self.outcome, Unknown | Refused | Done | Absent),
             Call::CompareAndSet { .. } => {
                 matches!(self.outcome, Unknown | Refused | Done | Absent | Differs)
@@ -168,6 +170,7 @@ impl fmt::Display for Call {
             Self::Put(value) => write!(f, "put {value}"),
             Self::Update(value) => write!(f, "update to {value}"),
             Self::Delete => write!(f, "delete"),
+            Self::Clear => write!(f, "drop of the table"),
             Self::CompareAndSet { expected, value } => write!(f, "compare {expected} and set {value}"),
             Self::Scan { limit } => write!(f, "scan of up to {limit}"),
             Self::ScanBack { limit } => write!(f, "scan down of up to {limit}"),

@@ -88,6 +88,7 @@ impl Step {
             (Call::Put(value), _) => (Condition::Any, Effect::Write(value)),
             (Call::Update(value), _) => (Condition::Present, Effect::Write(value)),
             (Call::Delete, _) => (Condition::Present, Effect::Remove),
+            (Call::Clear, _) => (Condition::Any, Effect::Remove),
             (Call::CompareAndSet { expected, value }, _) => {
                 (Condition::Exactly(expected), Effect::Write(value))
             }

@@ -92,7 +92,7 @@ fn step(state: &BTreeMap<u64, u64>, operation: Operation) -> Option<BTreeMap<u64
     let held = state.get(&operation.key).copied();
     let took_effect = match operation.call {
         Call::Insert(_) => held.is_none(),
-        Call::Put(_) => true,
+        Call::Put(_) | Call::Clear => true,
         Call::Update(_) | Call::Delete => held.is_some(),
         Call::CompareAndSet { expected, .. } => held == Some(expected),
         _ => false,

@@ -127,7 +127,7 @@ fn another(history: &History, random: &mut impl RngCore) -> History {
         Call::Get => pick(&[Outcome::Absent, Outcome::Found(value)]),
         Call::Contains => pick(&[Outcome::Absent, Outcome::Exists]),
         Call::Insert(_) => pick(&[Outcome::Exists, Outcome::Done]),
-        Call::Put(_) => Outcome::Refused,
+        Call::Put(_) | Call::Clear => Outcome::Refused,
         Call::Update(_) | Call::Delete => pick(&[Outcome::Absent, Outcome::Done, Outcome::Refused]),
         Call::CompareAndSet { .. } => pick(&[Outcome::Absent, Outcome::Done, Outcome::Differs]),
         Call::ScanBack { .. } | Call::Count { .. } | Call::Floor | Call::Ceiling => return history.clone(),
