@@ -54,6 +54,8 @@ pub enum Sabotage {
     WishOfNoKey,
     /// The memory node copies damaged records into new segments, under checksums that match.
     CopiesUnproven,
+    /// The memory node goes on with a file of the log whose sync failed.
+    FailedSyncTrusted,
     /// The memory node accepts writes to new segments without a release after the freezing of the
     /// old ones.
     NoFenceAfterFreeze,

@@ -252,6 +252,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, sabotage: Option<fpcache::sabotage::Sabotage>) {
         self.superblock.sabotage = sabotage;
+        if let Some(wal) = &mut self.wal {
+            wal.sabotage(sabotage);
+        }
     }
 
     /// Goes on counting versions from here, as after as many writes as lie between: tests let them

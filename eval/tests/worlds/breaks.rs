@@ -12,6 +12,7 @@ use fpcache_sim::{FailingSeed, Faults, Random, SimOptions, Verdict, World, searc
 
 use crate::caller::{Mix, Part, Queue};
 use crate::damage;
+use crate::failing_disks::on_failing_disk;
 use crate::node::{Durability, Ending, NodeShape};
 use crate::pages::in_pages;
 use crate::play::{DEADLINE, Play, Tally, any_way, play};
@@ -135,6 +136,13 @@ fn durable(seed: u64, ending: Ending, sync: Option<SyncPolicy>) -> Play {
 }
 
 const CHURN: Mix = Mix { update: 2, ..Mix::CHURN };
+
+#[test]
+fn a_log_that_goes_on_in_a_file_whose_sync_failed_is_found() {
+    is_found(Sabotage::FailedSyncTrusted, STORM_OVER_MACHINES, |seed| {
+        on_failing_disk(seed, SyncPolicy::Always, Ending::Machine)
+    });
+}
 
 #[test]
 fn readers_that_skip_guard_and_checksum_are_found() {

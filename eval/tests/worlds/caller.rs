@@ -173,6 +173,17 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         lock(&self.log).returned(open, outcome, plan);
     }
 
+    /// Puts a key; the error, if there was one.
+    pub fn put_key(&mut self, key: u64) -> Result<(), ClientError> {
+        let value = self.value();
+        let mut done = Ok(());
+        self.call(key, Call::Put(value), |client, key| {
+            done = client.put(key, &Self::bytes(value)).map(drop);
+            done.clone().map(|()| (Outcome::Done, None))
+        });
+        done
+    }
+
     fn scan(&mut self) {
         let key = self.key();
         let limit = self.process.random.between(1, 40) as u32;

@@ -264,6 +264,7 @@ pub fn shape(seed: u64, durability: Option<Durability>) -> NodeShape {
         answers: random.below(4) == 0,
         lease: Duration::ZERO,
         flips: Some(flips),
+        troubles: 0,
         #[cfg(feature = "sabotage")]
         sabotage: None,
     }

@@ -14,6 +14,7 @@ mod breaks;
 mod caller;
 mod damage;
 mod disk;
+mod failing_disks;
 mod flights;
 mod flips;
 #[path = "../../../memserver/tests/support/memory_disk.rs"]
@@ -130,6 +131,7 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
         answers: false,
         lease: Duration::ZERO,
         flips: None,
+        troubles: 0,
         #[cfg(feature = "sabotage")]
         sabotage: None,
     };

@@ -1,6 +1,8 @@
 //! The real memory node in a simulated world, over all its lives.
 
+mod durable;
 mod flipped;
+mod troubled;
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +13,11 @@ use fpcache::layout::{Grouping, REUSE_OFFSET, SlotWord};
 use fpcache_client::{KeySpace, TableParameters, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_fabric::{ClientId, Clock, FileIdentity, Handled, NodeMemory, Service, Work};
+use fpcache_fabric::{ClientId, Clock, Handled, Service, Work};
+use fpcache_memserver::MemoryNode;
 use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::lease::Lease;
-use fpcache_memserver::store::{
-    Background, Memories, PreviousLog, Startup, can_resume, restore, resume, sync_previous_log,
-};
-use fpcache_memserver::{MemoryNode, Origin};
 use fpcache_sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process, Random, SimMemory, World};
 
 #[cfg(not(feature = "sabotage"))]
@@ -26,7 +25,7 @@ use fpcache_memserver::catalogue::answering::answers;
 #[cfg(feature = "sabotage")]
 use fpcache_memserver::catalogue::answering::sabotaged_answers;
 
-use crate::disk::SimDisk;
+use crate::disk::Troubles;
 use crate::flips::{Flipped, Flips};
 use crate::memory_disk::MemoryDisk;
 
@@ -77,6 +76,8 @@ pub struct NodeShape {
     pub lease: Duration,
     /// Bits that flip in its region.
     pub flips: Option<Flips>,
+    /// Its disk has another trouble, or none, with one turn of its loop in this many; 0: never any.
+    pub troubles: u64,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<fpcache::sabotage::Sabotage>,
@@ -121,6 +122,9 @@ type Node<K> = MemoryNode<K, SimMemory>;
 #[derive(Debug)]
 struct Kept<K: NumberedKeys> {
     disk: MemoryDisk,
+    troubles: Troubles,
+    /// Lives that could not begin while the disk was in trouble, but when that was over.
+    refused_starts: u64,
     /// Starts of the machine, and the one that the memory is of.
     boots: u64,
     memory_of: u64,
@@ -176,6 +180,8 @@ impl<K: NumberedKeys> Stage<K> {
         ];
         let kept = Kept {
             disk: MemoryDisk::new(random.bits()),
+            troubles: Troubles::default(),
+            refused_starts: 0,
             boots: 1,
             memory_of: 1,
             random,
@@ -214,6 +220,8 @@ impl<K: NumberedKeys> Stage<K> {
         };
         kept.disk = if machine { kept.disk.crash() } else { kept.disk.restart() };
         kept.boots += u64::from(machine);
+        // The file of the recovery area may have got to the disk, and be as it was.
+        kept.region_is_away |= machine && self.shape.troubles > 0 && kept.random.below(2) == 0;
     }
 
     fn serve(&self, start: &NodeStart) -> Box<dyn Service> {
@@ -304,60 +312,6 @@ impl<K: NumberedKeys> Stage<K> {
         node
     }
 
-    fn go_on(&self, start: &NodeStart, durability: Durability) -> Node<K> {
-        let mut kept = self.kept();
-        let [region, recovery_area] = &start.memories[..] else { panic!("a region and a recovery area") };
-        let is_lost = kept.memory_of != kept.boots;
-        let is_away = std::mem::take(&mut kept.region_is_away);
-        let mut boot = [0; 16];
-        boot[..8].copy_from_slice(&kept.boots.to_le_bytes());
-        let startup = Startup {
-            sync: durability.sync,
-            ring_bytes: RING_BYTES,
-            boot,
-            incarnation: start.life,
-            lineage: kept.random.bits(),
-            node: 0,
-            now: start.clock.now(),
-        };
-        let disk = SimDisk { disk: kept.disk.clone(), before: Arc::clone(region) };
-        let left = match is_away {
-            true => sync_previous_log(recovery_area, FileIdentity::default(), &disk, &startup).unwrap(),
-            false => PreviousLog::default(),
-        };
-        if is_lost || is_away {
-            kept.memory_of = kept.boots;
-            kept.flipped.keys.clear();
-            for memory in [region, recovery_area] {
-                memory.fill_words(0, memory.len() as usize / 8, 0).unwrap();
-            }
-            left.note(recovery_area).unwrap();
-        }
-        let limit = region_bytes::<K>(self.shape.region_bytes) as u64;
-        let memories = Memories::new(Arc::clone(region), Arc::clone(recovery_area)).limited(limit);
-        let memories = memories.with_lease(self.lease(start));
-        let (node, recovery) = match can_resume(&memories, &disk, &startup) {
-            Ok(()) => resume(memories, disk, &startup, Background::Inline),
-            Err(why) => restore(memories, disk, &startup, Background::Inline, Some(why)),
-        }
-        .unwrap_or_else(|error| panic!("life {} does not begin: {error}", start.life));
-        let node = node.with_clock(Arc::new(start.clock.clone()));
-        match recovery.origin {
-            Origin::Nothing => {
-                assert_eq!(start.life, 1, "the loaded table is gone");
-                drop(kept);
-                return self.load(node);
-            }
-            Origin::Memory { redone, finished_change } => {
-                kept.resumed += 1;
-                kept.redone += redone;
-                kept.finished_changes += u64::from(finished_change);
-            }
-            _ => kept.restored += 1,
-        }
-        node
-    }
-
     /// Lives that began with the memory of the one before, and with what the disk held.
     pub fn lives(&self) -> (u64, u64) {
         let kept = self.kept();
@@ -408,6 +362,11 @@ impl<K: NumberedKeys> Service for Served<K> {
         let wraps = wraps > 0 && self.random.below(wraps) == 0;
         let flips = self.stage.shape.flips.as_ref().filter(|flips| self.random.below(flips.often) == 0);
         let flips = flips.map(|flips| (flips, self.random.split()));
+        let troubles = self.stage.shape.troubles;
+        if troubles > 0 && self.random.below(troubles) == 0 {
+            let kept = self.stage.kept();
+            kept.troubles.change(&kept.disk, &mut self.random);
+        }
         let mut node = self.node();
         if let Some((flips, mut random)) = flips {
             self.stage.kept().flipped.one_more(flips, &mut node, &mut random);

@@ -13,6 +13,7 @@ use fpcache_fabric::Clock;
 use fpcache_sim::{Random, SimClock, Verdict, World};
 
 use crate::caller::{Caller, Log, Mix, Part, Queue};
+use crate::failing_disks::{self, SharedDisks};
 use crate::node::{Lives, NodeShape, Stage, first_value};
 
 /// A world: its memory node, its client processes, and the keys they meet at.
@@ -26,7 +27,7 @@ pub struct Play {
 }
 
 /// The results of many worlds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub worlds: u64,
     /// Of these, such whose keys were byte strings.
@@ -60,6 +61,7 @@ pub struct Tally {
     pub answering: u64,
     pub by_node: u64,
     pub lives: Lives,
+    pub disks: SharedDisks,
 }
 
 /// Slots that a segment has at most.
@@ -142,11 +144,14 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         });
     }
     world.run()?;
-    let number = play.parts.len() as u32;
-    let last = Arc::new(Mutex::new(Recorder::new(number, "last reader", instants)));
-    logs.push(Arc::clone(&last));
+    let mut number = play.parts.len() as u32;
+    let mut log_of = |name: &str| {
+        logs.push(Arc::new(Mutex::new(Recorder::new(number, name, instants.clone()))));
+        number += 1;
+        (Arc::clone(&logs[logs.len() - 1]), u64::from(number - 1))
+    };
     let part = Part {
-        name: "last reader".to_owned(),
+        name: "last".to_owned(),
         config: ClientConfig::default().with_deadline(DEADLINE),
         mix: Mix::READS,
         calls: 0,
@@ -155,8 +160,15 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         queue: Queue::default(),
         rest: (Duration::ZERO, 0),
     };
+    if play.node.troubles > 0 {
+        let disks = Arc::clone(&tally.borrow().disks);
+        failing_disks::end::<K, _>(world, (&stage, node), log_of("last writer"), part.clone(), &disks);
+        world.run()?;
+        stage.end_of_troubles();
+    }
+    let (last, number) = log_of("last reader");
     world.spawn("last reader", move |process| {
-        Caller::<K, _>::new(process, node, last, (u64::from(number), true), part).read_all();
+        Caller::<K, _>::new(process, node, last, (number, true), part).read_all();
     });
     world.run()?;
     if !world.settle(1_000_000) {
@@ -169,6 +181,7 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     judge(&history, tally)?;
     let mut tally = tally.borrow_mut();
     tally.add(play, &history, lives);
+    stage.add_disk_to(&mut tally.disks.lock().unwrap_or_else(PoisonError::into_inner));
     tally.readers += readers;
     tally.paged += paged.load(Ordering::Relaxed) as u64;
     Ok(())

@@ -110,6 +110,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
             answers: false,
             lease: Duration::ZERO,
             flips: None,
+            troubles: 0,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         },

@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel,
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+#[cfg(feature = "sabotage")]
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{NodeMemory, SystemClock, Waker};
 use tracing::{error, info, warn};
 
@@ -23,6 +25,10 @@ pub(crate) trait Draining: Send {
 
     /// Brings all that is staged to the disk, as far as that takes it, for nothing more will be.
     fn end(&mut self, now: Instant);
+
+    /// Breaks it on purpose.
+    #[cfg(feature = "sabotage")]
+    fn sabotage(&mut self, _sabotage: Option<Sabotage>) {}
 }
 
 /// On the memory node's own thread.
@@ -47,6 +53,11 @@ impl<M: NodeMemory, D: Disk> Draining for InlineDrain<M, D> {
     fn end(&mut self, now: Instant) {
         // An error stays with the ring.
         let _ = self.drain.retry().and_then(|()| self.drain.finish(now));
+    }
+
+    #[cfg(feature = "sabotage")]
+    fn sabotage(&mut self, sabotage: Option<Sabotage>) {
+        self.drain.sabotage = sabotage;
     }
 }
 

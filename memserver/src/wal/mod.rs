@@ -208,6 +208,12 @@ impl<M: NodeMemory> Wal<M> {
         None
     }
 
+    /// Breaks it on purpose.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn sabotage(&mut self, sabotage: Option<fpcache::sabotage::Sabotage>) {
+        self.draining.sabotage(sabotage);
+    }
+
     /// Does in the background what no thread does; says when there is more to do.
     pub(crate) fn work(&mut self) -> Option<Instant> {
         // An error stays with the ring until it is overcome, and writers are told.
