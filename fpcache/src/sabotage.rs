@@ -56,6 +56,8 @@ pub enum Sabotage {
     CopiesUnproven,
     /// The memory node goes on with a file of the log whose sync failed.
     FailedSyncTrusted,
+    /// The memory node leaves the region of a table that is dropped to those who map it.
+    DropLeavesRegion,
     /// The memory node accepts writes to new segments without a release after the freezing of the
     /// old ones.
     NoFenceAfterFreeze,

@@ -23,6 +23,7 @@ mod node;
 mod pages;
 mod play;
 mod prefix;
+mod tables;
 #[path = "../../../memserver/tests/support/watched_disk.rs"]
 mod watched_disk;
 

@@ -11,6 +11,7 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::{DROPPED, REUSE_OFFSET, SUPERBLOCK_BYTES};
 use fpcache::map::{MappedRange, RangeMap};
 use fpcache::message::{NodeStats, TableInfo};
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::descriptors::TakenDescriptors;
 use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
 
@@ -53,6 +54,15 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
         false
     }
 
+    /// Whether this is broken on purpose.
+    fn breaks(&self, _what: Sabotage) -> bool {
+        false
+    }
+
+    /// Breaks the protocol on purpose from here on.
+    #[cfg(feature = "sabotage")]
+    fn sabotage(&mut self, _sabotage: Option<Sabotage>) {}
+
     /// Brings its log to the disk for good; what the disk lacks of it then, if anything.
     fn end_log(&mut self) -> Option<MissingLog> {
         None
@@ -86,6 +96,15 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
 
     fn own(&mut self, map: &RangeMap, range: &MappedRange) -> bool {
         Self::own(self, map, range)
+    }
+
+    fn breaks(&self, what: Sabotage) -> bool {
+        self.superblock.breaks(what)
+    }
+
+    #[cfg(feature = "sabotage")]
+    fn sabotage(&mut self, sabotage: Option<Sabotage>) {
+        Self::sabotage(self, sabotage);
     }
 
     fn end_log(&mut self) -> Option<MissingLog> {
@@ -150,6 +169,8 @@ pub(crate) struct LeftRegion {
     region: Arc<SharedMemory>,
     /// Whether the disk has the table too.
     is_durable: bool,
+    /// Whether it is left as it is, on purpose.
+    stays: bool,
     /// What may have been used of it. After the region: others are not promised memory that is
     /// still there.
     grant: Arc<Grant>,
@@ -163,7 +184,8 @@ impl LeftRegion {
     pub(super) fn of(table: HostedTable) -> Self {
         let HostedTable { node, descriptors, recovery, .. } = table;
         let (region, grant, lease) = (Arc::clone(node.region()), node.grant(), node.lease());
-        let left = Self { region, is_durable: recovery.is_some(), grant, lease, _descriptors: descriptors };
+        let (is_durable, stays) = (recovery.is_some(), node.breaks(Sabotage::DropLeavesRegion));
+        let left = Self { region, is_durable, stays, grant, lease, _descriptors: descriptors };
         // Its threads end here.
         drop(node);
         // All of it goes back at once.
@@ -173,6 +195,9 @@ impl LeftRegion {
 
     /// See [`give_up`].
     pub(super) fn give_up(&self) -> Result<(), AccessError> {
+        if self.stays {
+            return Ok(());
+        }
         give_up(&self.region, self.grant.end(), self.lease.clone())
     }
 }

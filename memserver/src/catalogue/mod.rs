@@ -132,6 +132,9 @@ pub struct Catalogue {
     started: Instant,
     /// Of the sockets that it is served over, if it is.
     sockets: Option<SocketCounters>,
+    /// What is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<fpcache::sabotage::Sabotage>,
     /// Requests that were not a table's.
     requests: u64,
 }
@@ -251,6 +254,8 @@ impl Catalogue {
             descriptors,
             started: clock.now(),
             sockets: None,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
             clock,
             incarnation,
             requests: 0,
@@ -392,8 +397,18 @@ impl Catalogue {
         taken.ok_or_else(|| TableOpenError::Descriptors { needed, left: left() })
     }
 
+    /// Breaks the protocol of all tables on purpose from here on.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&mut self, sabotage: Option<fpcache::sabotage::Sabotage>) {
+        self.sabotage = sabotage;
+        self.tables.iter_mut().flatten().for_each(|table| table.node.sabotage(sabotage));
+    }
+
     /// Serves a table from now on.
-    fn host(&mut self, table: HostedTable) {
+    #[cfg_attr(not(feature = "sabotage"), expect(unused_mut, reason = "only a broken one is changed"))]
+    fn host(&mut self, mut table: HostedTable) {
+        #[cfg(feature = "sabotage")]
+        table.node.sabotage(self.sabotage);
         let free = self.tables.iter().position(Option::is_none);
         let number = free.unwrap_or_else(|| {
             self.tables.push(None);

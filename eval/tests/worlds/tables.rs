@@ -1,0 +1,288 @@
+//! Several tables at one memory node, whose life is drawn from a seed: they are made, loaded,
+//! dropped, and made anew under the same names with keys of either kind, while clients that hold
+//! handles of earlier ones read and write, and the memory node ends and begins. Each name has a
+//! history, in which a drop removes every key: a record of another table, or of an earlier one once
+//! its drop was answered, has no place in it, and no acknowledged write may be missing.
+//!
+//! These worlds are of real memory and files. In half of them one call follows the other in an
+//! order that the seed gives; in the others threads make them at once, and the memory node ends in
+//! the midst of them.
+
+mod caller;
+mod manager;
+mod place;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fpcache::sabotage::Sabotage;
+use fpcache_client::{KeyKind, Tables};
+use fpcache_eval::history::{Call, History, Outcome, Recorder, check, nanoseconds_since};
+use fpcache_fabric::Serving;
+use fpcache_sim::{Random, SEED_VARIABLE, SEEDS_VARIABLE};
+
+use caller::Caller;
+use manager::Manager;
+use place::{Place, name};
+
+const TABLES: usize = 3;
+/// Keys of each table.
+const KEYS: u64 = 12;
+const APART: u64 = 7;
+/// The time of a call, beyond what any takes but those that wait for a table that is gone.
+const DEADLINE: Duration = Duration::from_millis(40);
+/// And of requests about tables, and of the last reads.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn keys() -> impl Iterator<Item = u64> {
+    (1..=KEYS).map(|place| place * APART)
+}
+
+type Log = Recorder<fn() -> u64>;
+
+/// Instants of histories.
+fn now() -> u64 {
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    nanoseconds_since(*BEGUN)()
+}
+
+/// One log for each table.
+fn logs(process: u32, who: &str) -> Vec<Log> {
+    (0..TABLES).map(|_| Log::new(process, who, now)).collect()
+}
+
+/// Which tables there are, as far as it is known: a call to one that is gone tells nothing.
+type There = Arc<[AtomicBool; TABLES]>;
+
+/// What happened in many worlds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    worlds: u64,
+    operations: u64,
+    unknown: u64,
+    made: u64,
+    dropped: u64,
+    loaded: u64,
+    /// Ends of the memory node, those while calls were under way among them, and starts without the
+    /// memory of the process before.
+    ends: u64,
+    ends_amid_calls: u64,
+    without_memory: u64,
+}
+
+struct World {
+    place: Place,
+    serving: Option<Serving>,
+    random: Random,
+    callers: Vec<Caller>,
+    managers: Vec<Manager>,
+    /// What its own end does to tables in memory.
+    logs: Vec<Log>,
+    tally: Tally,
+}
+
+impl World {
+    fn new(seed: u64, sabotage: Option<Sabotage>) -> Self {
+        let mut random = Random::new(seed ^ 0x7ab1_e5ee);
+        let place = Place::new(&mut random, sabotage);
+        let there = There::default();
+        let count = random.between(2, 4) as u32;
+        let caller = |number| {
+            let logs = logs(number, "caller");
+            Caller::new(number, place.url(), Random::new(seed ^ u64::from(number) << 32), logs, &there)
+        };
+        let callers = (0..count).map(caller).collect();
+        let manager = |table| {
+            let number = count + table as u32;
+            let log = Log::new(number, "manager", now);
+            Manager::new(number, table, place.url(), Random::new(seed ^ u64::from(number) << 32), log, &there)
+        };
+        let serving = Some(place.start());
+        let managers = (0..TABLES).map(manager).collect();
+        let logs = logs(count + TABLES as u32, "memory node");
+        let tally = Tally { worlds: 1, ..Tally::default() };
+        Self { place, serving, random, callers, managers, logs, tally }
+    }
+
+    /// Everybody's calls, one after the other.
+    fn one_by_one(&mut self) {
+        for _ in 0..self.random.between(10, 40) {
+            let who = self.random.below((self.callers.len() + TABLES) as u64 + 2) as usize;
+            match who.checked_sub(TABLES) {
+                None => self.managers[who].step(),
+                Some(caller) => {
+                    let count = self.callers.len();
+                    self.callers[caller % count].step();
+                }
+            }
+        }
+    }
+
+    /// Everybody's calls at once, and perhaps the memory node's end.
+    fn at_once(&mut self) {
+        let ends = self.random.below(2) == 0;
+        let after = Duration::from_micros(self.random.between(100, 6_000));
+        let steps: Vec<u64> = self.callers.iter().map(|_| self.random.between(5, 25)).collect();
+        let acts: Vec<u64> = self.managers.iter().map(|_| self.random.between(0, 3)).collect();
+        let Self { callers, managers, place, serving, logs, .. } = self;
+        thread::scope(|scope| {
+            for (caller, steps) in callers.iter_mut().zip(steps) {
+                scope.spawn(move || (0..steps).for_each(|_| caller.step()));
+            }
+            for (manager, acts) in managers.iter_mut().zip(acts) {
+                scope.spawn(move || (0..acts).for_each(|_| manager.step()));
+            }
+            if ends {
+                thread::sleep(after);
+                end_and_begin(place, serving, logs, false);
+            }
+        });
+        self.tally.ends += u64::from(ends);
+        self.tally.ends_amid_calls += u64::from(ends);
+    }
+
+    /// The memory node ends, and its successor has its memory or, where the disk has all, has none.
+    fn end(&mut self) {
+        let loses = self.place.may_lose_memory() && self.random.below(2) == 0;
+        end_and_begin(&self.place, &mut self.serving, &mut self.logs, loses);
+        self.tally.ends += 1;
+        self.tally.without_memory += u64::from(loses);
+    }
+
+    /// Everything once more, by clients that come anew.
+    fn read_all(&mut self, number: u32) -> Vec<Log> {
+        let there = Arc::clone(&self.callers[0].there);
+        let logs = logs(number, "last reader");
+        let mut reader = Caller::new(number, self.place.url(), self.random.split(), logs, &there);
+        let tables = Tables::connect(&self.place.url()).expect("it is up");
+        let listed = tables.list().expect("it is up").tables;
+        let found: BTreeMap<_, KeyKind> = listed.iter().map(|table| (table.name, table.kind)).collect();
+        let known = self.managers.iter_mut().filter_map(|manager| {
+            manager.resolve();
+            Some((name(manager.table), manager.kind?))
+        });
+        assert_eq!(found, known.collect(), "the tables there are, and those that were made and not dropped");
+        for manager in self.managers.iter().filter(|manager| manager.kind.is_some()) {
+            reader.read_all(manager.table);
+        }
+        reader.logs
+    }
+
+    fn play(mut self) -> Result<Tally, String> {
+        let one_by_one = self.random.below(2) == 0;
+        for _ in 0..self.random.between(2, 5) {
+            match one_by_one {
+                true => self.one_by_one(),
+                false => self.at_once(),
+            }
+            if self.random.below(2) == 0 {
+                self.end();
+            }
+        }
+        let first = (self.callers.len() + TABLES + 1) as u32;
+        let mut all = vec![self.read_all(first)];
+        self.end();
+        all.push(self.read_all(first + 1));
+        self.judge(all)
+    }
+
+    fn judge(mut self, read: Vec<Vec<Log>>) -> Result<Tally, String> {
+        for table in 0..TABLES {
+            let callers = self.callers.iter().map(|caller| caller.logs[table].clone());
+            let of_table = callers.chain([self.managers[table].log.clone(), self.logs[table].clone()]);
+            let history = History::merge([], of_table.chain(read.iter().map(|logs| logs[table].clone())));
+            let checked = check(&history).map_err(|error| format!("table {table}: {error}"))?;
+            if let Some(violation) = checked.violations.first() {
+                return Err(format!("the history of table {table} has no order: {violation}"));
+            }
+            self.tally.operations += history.operations().len() as u64;
+            let unknown = |outcome: Outcome| outcome == Outcome::Unknown;
+            self.tally.unknown += history.operations().iter().filter(|o| unknown(o.outcome)).count() as u64;
+        }
+        for manager in &self.managers {
+            self.tally.made += manager.made;
+            self.tally.dropped += manager.dropped;
+            self.tally.loaded += manager.loaded;
+        }
+        Ok(self.tally)
+    }
+}
+
+/// Ends the memory node and starts another on what it left: tables that are in memory alone are
+/// gone with it.
+fn end_and_begin(place: &Place, serving: &mut Option<Serving>, logs: &mut [Log], loses_memory: bool) {
+    let clears: Vec<Vec<_>> = match place.is_durable() {
+        true => Vec::new(),
+        false => {
+            let all = |log: &mut Log| keys().map(|key| log.invoke(key, Call::Clear)).collect();
+            logs.iter_mut().map(all).collect()
+        }
+    };
+    drop(serving.take());
+    if loses_memory {
+        place.lose_memory();
+    }
+    *serving = Some(place.start());
+    for (log, clears) in logs.iter_mut().zip(clears) {
+        clears.into_iter().for_each(|clear| log.returned(clear, Outcome::Done, None));
+    }
+}
+
+fn number_in(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+}
+
+#[test]
+fn tables_that_are_made_anew_show_nothing_of_those_before_and_lose_no_write() {
+    const FIRST: u64 = 16_000_000;
+    let seeds = match (number_in(SEED_VARIABLE), number_in(SEEDS_VARIABLE)) {
+        (Some(seed), _) => seed..seed + 1,
+        // One takes as long as many that are simulated.
+        (None, count) => FIRST..FIRST + count.unwrap_or(60) / 6,
+    };
+    let count = seeds.end - seeds.start;
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let played = World::new(seed, None).play();
+        let one =
+            played.unwrap_or_else(|why| panic!("seed {seed}: {why}\nonly this one: {SEED_VARIABLE}={seed}"));
+        tally.add(&one);
+    }
+    println!("tables: {tally:?}");
+    if count >= 10 {
+        assert!(tally.made > 3 * count && tally.dropped > count && tally.loaded > count / 2, "{tally:?}");
+        assert!(tally.ends > count && tally.ends_amid_calls > count / 4, "{tally:?}");
+        assert!(tally.without_memory > count / 20, "{tally:?}");
+        assert!(tally.unknown < tally.operations / 4, "most calls have an answer: {tally:?}");
+    }
+}
+
+/// Clients that map the region of a dropped table read on in it, until they are hung up on.
+#[cfg(feature = "sabotage")]
+#[test]
+fn drops_that_leave_their_region_to_readers_are_found() {
+    let found = (1..=300).find_map(|world| {
+        let why = World::new(17_000_000 + world, Some(Sabotage::DropLeavesRegion)).play().err()?;
+        Some((world, why.lines().next().unwrap_or_default().to_owned()))
+    });
+    let (world, why) = found.expect("it is found");
+    println!("found in world {world}: {why}");
+}
+
+impl Tally {
+    fn add(&mut self, one: &Self) {
+        self.worlds += one.worlds;
+        self.operations += one.operations;
+        self.unknown += one.unknown;
+        self.made += one.made;
+        self.dropped += one.dropped;
+        self.loaded += one.loaded;
+        self.ends += one.ends;
+        self.ends_amid_calls += one.ends_amid_calls;
+        self.without_memory += one.without_memory;
+    }
+}

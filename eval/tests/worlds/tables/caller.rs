@@ -1,0 +1,147 @@
+//! A client of all tables, which keeps its handles when these are dropped and made anew.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fpcache_client::{ByteKeys, ClientConfig, RecordToken, TableClient, U64Keys};
+use fpcache_eval::history::client::{ClientStore, every_way};
+use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_eval::history::store::{Answer, Failure, Store};
+use fpcache_eval::history::{Call, Outcome};
+use fpcache_sim::Random;
+
+use super::place::name;
+use super::{APART, DEADLINE, KEYS, Log, PATIENCE, TABLES, There, keys};
+
+type Handle = Box<dyn Store<Token = RecordToken>>;
+
+pub struct Caller {
+    number: u32,
+    url: String,
+    random: Random,
+    pub logs: Vec<Log>,
+    pub there: There,
+    /// Of tables with keys of either kind.
+    handles: HashMap<(usize, bool), Handle>,
+    written: u64,
+}
+
+fn found(value: Option<u64>) -> Outcome {
+    value.map_or(Outcome::Absent, Outcome::Found)
+}
+
+impl Caller {
+    pub fn new(number: u32, url: String, random: Random, logs: Vec<Log>, there: &There) -> Self {
+        let there = There::clone(there);
+        Self { number, url, random, logs, there, handles: HashMap::new(), written: 0 }
+    }
+
+    fn open<K: NumberedKeys>(&mut self, table: usize, deadline: Duration) -> Option<Handle> {
+        let ways = every_way(ClientConfig::default().with_deadline(deadline), 64 << 10);
+        let (_, way) = &ways[self.random.below(ways.len() as u64) as usize];
+        let client = TableClient::<K>::connect_with(&self.url, way.clone().with_table(name(table))).ok()?;
+        let store = ClientStore::new(client);
+        Some(Box::new(if self.random.below(2) == 0 { store.with_reader() } else { store }))
+    }
+
+    /// A handle of a table that may be gone by now, or have other keys.
+    fn handle(&mut self, table: usize) -> Option<(bool, Handle)> {
+        let of_bytes = self.random.below(2) == 0;
+        for of_bytes in [of_bytes, !of_bytes] {
+            let handle = self.handles.remove(&(table, of_bytes)).or_else(|| match of_bytes {
+                true => self.open::<ByteKeys>(table, DEADLINE),
+                false => self.open::<U64Keys>(table, DEADLINE),
+            });
+            if let Some(handle) = handle {
+                return Some((of_bytes, handle));
+            }
+        }
+        None
+    }
+
+    /// Makes a call to some table; seldom to one of which it knows that it is gone.
+    pub fn step(&mut self) {
+        let table = self.random.below(TABLES as u64) as usize;
+        if !self.there[table].load(Ordering::Relaxed) && self.random.below(8) > 0 {
+            return;
+        }
+        let Some((of_bytes, mut handle)) = self.handle(table) else { return };
+        let key = self.random.between(1, KEYS) * APART;
+        self.written += 1;
+        let value = u64::from(self.number + 1) << 40 | self.written;
+        let kind = self.random.below(14);
+        call(&mut self.logs[table], &mut *handle, kind, key, value);
+        // Some are held for long, and others open anew.
+        if self.random.below(6) > 0 {
+            self.handles.insert((table, of_bytes), handle);
+        }
+    }
+
+    /// Reads every key of a table that is there.
+    pub fn read_all(&mut self, table: usize) {
+        let of_words = self.open::<U64Keys>(table, PATIENCE);
+        let handle = of_words.or_else(|| self.open::<ByteKeys>(table, PATIENCE));
+        let mut handle = handle.expect("it is there");
+        let log = &mut self.logs[table];
+        for key in keys() {
+            let open = log.invoke(key, Call::Get);
+            let (value, plan) = handle.get(key).expect("it is there");
+            log.returned(open, found(value), plan);
+        }
+        let open = log.invoke(0, Call::Scan { limit: 1_000 });
+        let (records, plan) = handle.scan(0, 1_000).expect("it is there");
+        log.scanned(open, records, plan);
+    }
+}
+
+/// One call, and what came of it.
+fn call(log: &mut Log, store: &mut dyn Store<Token = RecordToken>, kind: u64, key: u64, value: u64) {
+    let limit = 1 + (value % 15) as u32;
+    let call = match kind {
+        0 | 1 => Call::Insert(value),
+        2 | 3 => Call::Put(value),
+        4 => Call::Update(value),
+        5 | 6 => Call::Delete,
+        7 => Call::Scan { limit },
+        8 => Call::ScanBack { limit },
+        9 => Call::Count { end: key + 5 * APART },
+        10 => Call::Contains,
+        _ => Call::Get,
+    };
+    let open = log.invoke(key, call);
+    let done_or = |answer: Answer<bool>, otherwise| {
+        answer.map(|(done, plan)| (if done { Outcome::Done } else { otherwise }, plan))
+    };
+    let answer = match call {
+        Call::Insert(_) => done_or(store.insert(key, value), Outcome::Exists),
+        Call::Put(_) => store.put(key, value).map(|((), plan)| (Outcome::Done, plan)),
+        Call::Update(_) => done_or(store.update(key, value), Outcome::Absent),
+        Call::Delete => done_or(store.delete(key), Outcome::Absent),
+        Call::Scan { .. } | Call::ScanBack { .. } => {
+            let scanned = match call {
+                Call::Scan { .. } => store.scan(key, limit),
+                _ => store.scan_back(key, limit),
+            };
+            match scanned {
+                Ok((records, plan)) => return log.scanned(open, records, plan),
+                Err(failure) => Err(failure),
+            }
+        }
+        Call::Count { end } => store.count(key, end).map(|(count, plan)| (Outcome::Counted(count), plan)),
+        Call::Contains => {
+            let there = |is_there| if is_there { Outcome::Exists } else { Outcome::Absent };
+            store.contains(key).map(|(is_there, plan)| (there(is_there), plan))
+        }
+        _ => store.get(key).map(|(value, plan)| (found(value), plan)),
+    };
+    let (outcome, plan) = answer.unwrap_or_else(|failure| (told(&failure), None));
+    log.returned(open, outcome, plan);
+}
+
+/// What a call without an answer is in a history. No table is damaged.
+fn told(failure: &Failure) -> Outcome {
+    let text = failure.to_string();
+    assert!(!text.contains("damage") && !text.contains("a bug"), "{text}");
+    failure.outcome()
+}

@@ -1,0 +1,157 @@
+//! The one that makes, loads and drops the tables of one name.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use fpcache_client::{
+    AsKey, ByteKeys, ClientConfig, ClientError, CreateOptions, KeyKind, TableClient, Tables, U64Keys,
+};
+use fpcache_eval::history::client::ClientStore;
+use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_eval::history::{Call, Outcome};
+use fpcache_sim::Random;
+
+use super::place::name;
+use super::{Log, PATIENCE, There, keys};
+
+pub struct Manager {
+    number: u32,
+    pub table: usize,
+    url: String,
+    random: Random,
+    pub log: Log,
+    there: There,
+    /// The keys of the table, if there is one.
+    pub kind: Option<KeyKind>,
+    written: u64,
+    pub made: u64,
+    pub dropped: u64,
+    pub loaded: u64,
+}
+
+impl Manager {
+    pub fn new(number: u32, table: usize, url: String, random: Random, log: Log, there: &There) -> Self {
+        let there = There::clone(there);
+        Self {
+            number,
+            table,
+            url,
+            random,
+            log,
+            there,
+            kind: None,
+            written: 0,
+            made: 0,
+            dropped: 0,
+            loaded: 0,
+        }
+    }
+
+    fn config() -> ClientConfig {
+        ClientConfig::default().with_deadline(PATIENCE)
+    }
+
+    /// Its own connection each time: others hold theirs.
+    fn tables(&self) -> Tables {
+        for _ in 0..1_000 {
+            if let Ok(tables) = Tables::connect_with(&self.url, Self::config()) {
+                return tables;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("the memory node lets nobody in");
+    }
+
+    pub fn step(&mut self) {
+        match (self.kind, self.random.below(5)) {
+            (None, _) => self.make(),
+            (Some(KeyKind::U64), 0..2) => self.load::<U64Keys>(),
+            (Some(_), 0..2) => self.load::<ByteKeys>(),
+            (Some(_), 2) => {
+                self.drop_table();
+                self.make();
+            }
+            (Some(_), _) => self.drop_table(),
+        }
+    }
+
+    fn know(&mut self, kind: Option<KeyKind>) {
+        self.kind = kind;
+        self.there[self.table].store(kind.is_some(), Ordering::Relaxed);
+    }
+
+    /// Asks what there is: an answer did not come, or the memory node ended.
+    pub fn resolve(&mut self) {
+        for _ in 0..1_000 {
+            if let Ok(found) = self.tables().find(&name(self.table)) {
+                return self.know(found.map(|table| table.kind));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("the memory node does not say what tables there are");
+    }
+
+    fn make(&mut self) {
+        let kind = [KeyKind::U64, KeyKind::Bytes][self.random.below(2) as usize];
+        let region_bytes = [None, None, Some(1 << 20)][self.random.below(3) as usize];
+        match self.tables().create(&name(self.table), kind, CreateOptions { region_bytes }) {
+            Ok(()) => self.know(Some(kind)),
+            Err(_) => self.resolve(),
+        }
+        self.made += u64::from(self.kind.is_some());
+        if self.random.below(2) == 0 {
+            match self.kind {
+                Some(KeyKind::U64) => self.load::<U64Keys>(),
+                Some(_) => self.load::<ByteKeys>(),
+                None => {}
+            }
+        }
+    }
+
+    fn drop_table(&mut self) {
+        let clears: Vec<_> = keys().map(|key| self.log.invoke(key, Call::Clear)).collect();
+        let dropped = self.tables().drop_table(&name(self.table));
+        match dropped {
+            Ok(()) => self.know(None),
+            Err(_) => self.resolve(),
+        }
+        // No other drops it or makes it anew: what there is says what was done.
+        let outcome = if self.kind.is_none() { Outcome::Done } else { Outcome::Refused };
+        self.dropped += u64::from(self.kind.is_none());
+        clears.into_iter().for_each(|clear| self.log.returned(clear, outcome, None));
+    }
+
+    fn load<K: NumberedKeys<Owned: AsKey<K>>>(&mut self) {
+        let config = Self::config().with_table(name(self.table));
+        let Ok(client) = TableClient::<K>::connect_with(&self.url, config) else { return };
+        let first = self.random.below(4) as usize;
+        let records: Vec<(u64, u64)> = keys()
+            .skip(first)
+            .map(|key| {
+                self.written += 1;
+                (key, u64::from(self.number + 1) << 40 | self.written)
+            })
+            .collect();
+        let puts = records.iter().map(|(key, value)| self.log.invoke(*key, Call::Put(*value)));
+        let puts: Vec<_> = puts.collect();
+        let outcome = match client.load(K::small_segments(), 0) {
+            // A writer's first record was faster, or the table has long been there.
+            Err(ClientError::Refused(_) | ClientError::OtherParameters { .. }) => Outcome::Refused,
+            Err(_) => Outcome::Unknown,
+            Ok(mut load) => {
+                let mut bytes = Vec::new();
+                let pushed = records.iter().try_for_each(|(key, value)| {
+                    ClientStore::<K>::encode(*value, &mut bytes);
+                    load.push(K::key(*key), &bytes)
+                });
+                match pushed.and_then(|()| load.finish().map(drop)) {
+                    Ok(()) => Outcome::Done,
+                    Err(_) => Outcome::Unknown,
+                }
+            }
+        };
+        self.loaded += u64::from(outcome == Outcome::Done);
+        puts.into_iter().for_each(|put| self.log.returned(put, outcome, None));
+    }
+}

@@ -1,0 +1,85 @@
+//! The place of a memory node's tables, and its lives.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use fpcache::sabotage::Sabotage;
+use fpcache_client::TableName;
+use fpcache_fabric::Serving;
+use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
+use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::files::Folders;
+use fpcache_memserver::{Catalogue, CatalogueConfig};
+use fpcache_sim::Random;
+
+const CAPACITY: u64 = 32 << 20;
+
+/// The name of a table.
+pub fn name(table: usize) -> TableName {
+    format!("t{table}").parse().expect("a name")
+}
+
+pub struct Place {
+    folder: tempfile::TempDir,
+    address: ShmAddress,
+    /// `None`: tables end with the memory node.
+    sync: Option<SyncPolicy>,
+    /// What is broken on purpose.
+    #[cfg_attr(not(feature = "sabotage"), expect(dead_code, reason = "nothing is broken"))]
+    sabotage: Option<Sabotage>,
+}
+
+impl Place {
+    pub fn new(random: &mut Random, sabotage: Option<Sabotage>) -> Self {
+        // Where a sync takes no time.
+        let memory = Path::new("/dev/shm");
+        let folder = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory),
+            false => tempfile::tempdir(),
+        };
+        let folder = folder.expect("a folder");
+        let address = ShmAddress::at_path(folder.path().join("node.sock")).expect("a short path");
+        let interval = SyncPolicy::Interval(Duration::from_millis(2));
+        let sync = [Some(SyncPolicy::Always), Some(SyncPolicy::Always), Some(interval), None];
+        Self { folder, address, sync: sync[random.below(4) as usize], sabotage }
+    }
+
+    pub fn url(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub fn is_durable(&self) -> bool {
+        self.sync.is_some()
+    }
+
+    /// Whether the disk has all that was acknowledged.
+    pub fn may_lose_memory(&self) -> bool {
+        self.sync == Some(SyncPolicy::Always)
+    }
+
+    fn folders(&self) -> Folders {
+        Folders { data: self.folder.path().join("data"), region: self.folder.path().join("regions") }
+    }
+
+    pub fn start(&self) -> Serving {
+        let durable = self.sync.map(|sync| (self.folders(), sync));
+        let config = CatalogueConfig { durable, ..CatalogueConfig::of(CAPACITY) };
+        #[allow(unused_mut, reason = "only a broken one is changed")]
+        let mut catalogue = Catalogue::open(&config).expect("a start");
+        #[cfg(feature = "sabotage")]
+        catalogue.sabotage(self.sabotage);
+        let closed: Vec<_> = catalogue.closed().map(|(name, why)| format!("{name}: {why}")).collect();
+        assert!(closed.is_empty(), "nothing is damaged, but tables are closed: {closed:?}");
+        let listener = Listener::bind(&self.address, ListenOptions::default()).expect("a socket");
+        listener.spawn(catalogue).expect("a thread")
+    }
+
+    /// What the end of the machine takes: all regions, if they are in memory.
+    pub fn lose_memory(&self) {
+        let regions = self.folders().region;
+        if regions.exists() {
+            fs::remove_dir_all(regions).expect("ours");
+        }
+    }
+}
