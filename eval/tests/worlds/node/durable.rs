@@ -6,7 +6,7 @@ use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_fabric::{Clock, FileIdentity, NodeMemory};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::{
-    Background, Memories, PreviousLog, Startup, bring_left_to_disk, can_resume, restore, resume,
+    Background, Memories, PreviousLog, Startup, can_resume, restore, resume, sync_previous_log,
 };
 use fpcache_memserver::{Origin, RecoverError, Recovery};
 use fpcache_sim::NodeStart;
@@ -96,7 +96,7 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let left = match is_lost && !is_away {
             true => PreviousLog::default(),
-            false => bring_left_to_disk(recovery_area, FileIdentity::default(), &disk, &startup)?,
+            false => sync_previous_log(recovery_area, FileIdentity::default(), &disk, &startup)?,
         };
         // From here on the region is as good as gone, also for a start after one that fails.
         kept.memory_of = kept.boots;
