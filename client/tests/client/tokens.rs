@@ -46,7 +46,7 @@ fn is_refused<R>(outcome: Result<R, ClientError>) {
     assert!(matches!(&error, ClientError::Refused(r) if r.code == RefusalCode::ReadOnly), "{error}");
     assert_eq!(error.kind(), ErrorKind::Setup);
     let text = error.to_string();
-    assert!(text.contains("read and change nothing") && text.contains("write TOKEN"), "{text}");
+    assert!(text.contains("read, but change nothing") && text.contains("write TOKEN"), "{text}");
 }
 
 #[test]
