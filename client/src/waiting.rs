@@ -27,9 +27,10 @@ pub(crate) fn retry_while_away<R>(
     }
 }
 
-/// Whether no memory node listens, or its host is silent, or the one that did is ending.
+/// Whether no memory node listens, or it or its host is silent, or the one that did is ending.
 fn is_of_no_node(error: &FabricError) -> bool {
-    let is_silent = matches!(error, FabricError::Connecting { .. }) && error.kind() == ErrorKind::Deadline;
+    let is_silent = error.kind() == ErrorKind::Deadline
+        && matches!(error, FabricError::Connecting { .. } | FabricError::NoWelcome { .. });
     is_silent || matches!(error.kind(), ErrorKind::Reconnect | ErrorKind::Retry)
 }
 
@@ -87,6 +88,21 @@ mod tests {
         assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
         let begun = Instant::now();
         Client::connect_with(&url, config).expect_err("silent");
+        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+    }
+
+    /// So did a memory node that listens and loads before it answers.
+    #[test]
+    fn a_listener_that_does_not_answer_yet_is_waited_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("tcp://{}", listener.local_addr().expect("bound"));
+        let wait = Duration::from_millis(500);
+        let config = ClientConfig::default().with_wait(wait).with_deadline(Duration::from_millis(100));
+        let begun = Instant::now();
+        Tables::connect_with(&url, config.clone()).expect_err("no answer");
+        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        Client::connect_with(&url, config).expect_err("no answer");
         assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
     }
 
