@@ -192,9 +192,14 @@ pub enum DaemonError {
         /// The process, if known.
         holder: Option<u32>,
     },
-    /// The folder is one table's.
-    #[error("{folder} is the folder of one table: --data-dir names the folder that tables/ lies in", folder = .folder.display())]
-    FolderOfTable {
+    /// The folder is one table's, or the one that folders of tables lie in.
+    #[error(
+        "{folder} holds {held}: --data-dir names the folder that tables/ lies in",
+        folder = .folder.display()
+    )]
+    WithinDataFolder {
+        /// What of a table is in it.
+        held: String,
         /// The folder.
         folder: PathBuf,
     },
@@ -409,9 +414,8 @@ fn exit_with(parent: u32) -> Result<(), DaemonError> {
 /// removed.
 fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, DaemonError> {
     let folder = Folder::named(path)?;
-    if folder.has(DESCRIPTOR) {
-        // Tables made in it would go with that one when it is dropped.
-        return Err(DaemonError::FolderOfTable { folder: path.to_owned() });
+    if let Some(held) = table_in(&folder).map_err(FolderError::new(path, "listing it"))? {
+        return Err(DaemonError::WithinDataFolder { held, folder: path.to_owned() });
     }
     let mut wait = Wait::begin();
     loop {
@@ -428,6 +432,13 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
             Err(errno) => return Err(FolderError::new(path, "locking it")(errno.into()).into()),
         }
     }
+}
+
+/// What of a table lies in a folder directly: tables that were made there would go with that one when
+/// it is dropped, or look like a damaged one. Others' folders that cannot be looked into are not.
+fn table_in(folder: &Folder) -> std::io::Result<Option<String>> {
+    let names = folder.names()?.into_iter().map(|name| format!("{name}/{DESCRIPTOR}"));
+    Ok(std::iter::once(DESCRIPTOR.to_owned()).chain(names).find(|name| folder.has(name).unwrap_or(false)))
 }
 
 fn no_handlers(source: std::io::Error) -> DaemonError {

@@ -355,15 +355,19 @@ fn a_folder_without_the_right_to_write_is_refused() {
     assert!(error.contains("give this user the right"), "{error}");
 }
 
-/// An empty table was made in it and served, whose writes went when the table around it was dropped.
+/// An empty table was made in it and served, whose writes went when the table around it was dropped,
+/// or lay in what looked like a damaged table.
 #[test]
-fn the_folder_of_one_table_is_no_data_folder() {
-    let place = Place::new();
-    fs::create_dir(place.data()).unwrap();
-    fs::write(place.data().join("table.fpt"), "").unwrap();
-    let error = place.refused("");
-    assert!(error.contains("the folder of one table") && error.contains("tables/"), "{error}");
-    assert!(!place.data().join("tables").exists());
+fn a_folder_within_the_data_folder_is_none() {
+    for table in ["table.fpt", "orders/table.fpt"] {
+        let place = Place::new();
+        let descriptor = place.data().join(table);
+        fs::create_dir_all(descriptor.parent().unwrap()).unwrap();
+        fs::write(descriptor, "").unwrap();
+        let error = place.refused("");
+        assert!(error.contains(&format!("holds {table}:")) && error.contains("tables/ lies in"), "{error}");
+        assert!(!place.data().join("tables").exists());
+    }
 }
 
 #[test]
