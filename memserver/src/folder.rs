@@ -201,8 +201,15 @@ impl Folder {
     }
 
     /// Whether there is something of this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    ///
+    /// # Errors
+    /// It cannot be told: what is not seen may be there.
+    pub(crate) fn has(&self, name: &str) -> Result<bool, FolderError> {
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(errno) => Err(FolderError::new(self.path.join(name), "looking for it")(errno.into())),
+        }
     }
 
     /// Bytes of the file of this name.

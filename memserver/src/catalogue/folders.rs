@@ -70,8 +70,8 @@ impl TableFolder {
     }
 
     /// Whether there are region and recovery area.
-    pub(crate) fn has_memories(&self) -> (bool, bool) {
-        (self.region.has(REGION_FILE), self.data.has(RECOVERY_AREA_FILE))
+    pub(crate) fn has_memories(&self) -> Result<(bool, bool), FolderError> {
+        Ok((self.region.has(REGION_FILE)?, self.data.has(RECOVERY_AREA_FILE)?))
     }
 }
 
@@ -217,7 +217,7 @@ impl TablesFolder {
     /// [`remove_dropped`](Self::remove_dropped).
     pub(crate) fn drop_table(&self, name: &TableName) -> Result<(), FolderError> {
         let dropped = format!("{DROPPED}{name}");
-        if !self.data.has(name.as_str()) && self.data.has(&dropped) {
+        if !self.data.has(name.as_str())? && self.data.has(&dropped)? {
             // It was renamed already, by a call that failed after that: perhaps this was not made
             // durable.
             return self.data.sync();
@@ -239,7 +239,7 @@ impl TablesFolder {
     /// of it.
     pub(crate) fn give_up_region(&self, name: &str) -> Result<(), FolderError> {
         // Unless the table is there again. What is no safe folder is no memory node's.
-        if !self.data.has(&format!("{DROPPED}{name}")) || self.data.has(name) {
+        if !self.data.has(&format!("{DROPPED}{name}"))? || self.data.has(name)? {
             return Ok(());
         }
         let Ok(folder) = self.regions.child(name) else { return Ok(()) };
@@ -266,12 +266,12 @@ impl TablesFolder {
     /// Removes the files of a table that was dropped, if there was one of this name.
     pub(crate) fn remove_dropped(&self, name: &str) -> Result<(), FolderError> {
         let dropped = format!("{DROPPED}{name}");
-        if !self.data.has(&dropped) {
+        if !self.data.has(&dropped)? {
             return Ok(());
         }
         // The region first: as long as the other folder is there, this is known to be of no use.
         // Unless the table is there again.
-        if !self.data.has(name) && !self.is_in_use(name) {
+        if !self.data.has(name)? && !self.is_in_use(name) {
             self.regions.remove_all(name)?;
         }
         self.data.remove_all(&dropped)

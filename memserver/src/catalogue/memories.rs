@@ -279,7 +279,7 @@ mod tests {
             drop(region);
             assert!(matches!(error, Err(TableOpenError::Memory(MemoryError::FileInUse { .. }))));
             assert_eq!(left_in(&folder), reason(lost + 1).left);
-            assert!(!folder.data.has(NEW_RECOVERY_AREA_FILE));
+            assert!(!folder.data.has(NEW_RECOVERY_AREA_FILE).expect("readable"));
         }
     }
 }

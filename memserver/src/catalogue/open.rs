@@ -203,7 +203,7 @@ impl Opening {
     fn open_memories(&self, folders: &TableFolder) -> Result<PreviousMemory, TableOpenError> {
         let ((region, region_path), (recovery_area, recovery_area_path)) =
             (folders.region_file(), folders.notes_file());
-        match folders.has_memories() {
+        match folders.has_memories()? {
             (true, true) => {}
             (false, false) => return Ok(PreviousMemory::Nothing),
             (false, true) => {
@@ -246,7 +246,7 @@ fn sync_previous_log(
     let recovery_area = match SharedMemory::open_file(file, Access::ReadWrite) {
         // That process ended before the file had its size, or it is not there.
         Err(MemoryError::NotMemory { .. }) => return Ok(PreviousLog::default()),
-        Err(_) if !folders.has_memories().1 => return Ok(PreviousLog::default()),
+        Err(_) if !folders.has_memories()?.1 => return Ok(PreviousLog::default()),
         opened => opened.map_err(TableOpenError::Memory)?.0,
     };
     let identity = recovery_area.file_identity().map_err(TableOpenError::Memory)?.unwrap_or_default();

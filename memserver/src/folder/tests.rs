@@ -56,3 +56,16 @@ fn a_file_system_that_does_not_tell_its_room_is_not_full() {
     told.f_blocks = 0;
     assert_eq!((room_of(&told, false), room_of(&told, true)), (None, None));
 }
+
+/// Memory that could not be looked for was taken for absent: what it alone had was replaced.
+#[test]
+fn what_cannot_be_looked_for_is_not_said_to_be_absent() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = Folder::named(place.path()).expect("ours");
+    std::fs::write(place.path().join("there"), "").expect("written");
+    assert!(folder.has("there").expect("told"));
+    assert!(!folder.has("absent").expect("told") && !folder.has("there/absent").expect("told"));
+    // No file system looks for that.
+    let error = folder.has(&"n".repeat(5000)).expect_err("not told");
+    assert!(error.to_string().contains("looking for it"), "{error}");
+}
