@@ -422,5 +422,5 @@ pub(super) fn lost(map: &RangeMap, node: &str) -> ClientError {
 }
 
 #[cfg(test)]
-#[path = "making_tests.rs"]
+#[path = "table_creation_tests.rs"]
 mod tests;

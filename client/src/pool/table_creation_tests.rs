@@ -1,7 +1,7 @@
 //! Concurrent creation and dropping of one table, interleaved at every request and interrupted at
 //! any: what must hold of the protocol, over a model of memory nodes.
 
-#[path = "making_tests/world.rs"]
+#[path = "table_creation_tests/world.rs"]
 mod world;
 
 use std::cell::Cell;
@@ -279,5 +279,5 @@ fn a_maker_is_told_what_has_the_name_at_the_first_memory_node() {
     assert!(matches!(error, ClientError::TableExists { .. }), "{error}");
 }
 
-#[path = "making_failures_tests.rs"]
+#[path = "table_creation_failures_tests.rs"]
 mod failures;
