@@ -158,7 +158,8 @@ pub enum FabricError {
     },
     /// Nothing listens at the address.
     #[error(
-        "no memory node at {address} (socket {path}); start one that listens there, or correct the address"
+        "no memory node at {address} (socket {path}); start one that listens there, or correct the address{}",
+        of_another_user(.address)
     )]
     NoMemoryNode {
         /// The address asked for.
@@ -289,6 +290,12 @@ pub enum FabricError {
     },
 }
 
+/// What keeps clients from a memory node that runs, where the address is `shm://NAME@UID`.
+fn of_another_user(address: &str) -> &'static str {
+    let name = address.strip_prefix("shm://").filter(|name| !name.starts_with('/') && name.contains('@'));
+    name.map_or("", |_| "; another user's listens there only with --allow-user")
+}
+
 impl From<RdmaError> for FabricError {
     fn from(error: RdmaError) -> Self {
         Self::Rdma(Arc::new(error))
@@ -411,6 +418,13 @@ impl From<MemoryError> for FabricError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_memory_node_of_another_user_that_is_not_found_may_admit_no_others() {
+        for (address, is_anothers) in [("shm://x@0", true), ("shm://x", false), ("shm:///a@b.sock", false)] {
+            assert_eq!(of_another_user(address).contains("--allow-user"), is_anothers, "{address}");
+        }
+    }
 
     #[test]
     fn kinds_tell_what_to_do() {

@@ -104,7 +104,8 @@ pub(crate) fn not_reached(address: &dyn fmt::Display, target: &Target, errno: Er
     match errno {
         Errno::ACCESS | Errno::PERM if matches!(target, Target::Unix(_)) => {
             let user = rustix::process::geteuid().as_raw();
-            let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
+            let remedy = "the permissions of its socket file or directory forbid it; its owner can let others in with \
+                          --allow-user";
             FabricError::UserRefused { user, address: address.to_string(), remedy }
         }
         Errno::CONNREFUSED
@@ -154,6 +155,7 @@ mod tests {
         assert!(!by_address.to_string().contains("socket file"), "{by_address}");
         let by_path = not_reached(&name, &Target::Unix("/here".into()), Errno::PERM);
         assert!(matches!(by_path, FabricError::UserRefused { .. }), "{by_path}");
+        assert!(by_path.to_string().contains("--allow-user"), "{by_path}");
     }
 
     /// It counted as a memory node that has gone, and ended connections that were well.

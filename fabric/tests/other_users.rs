@@ -160,6 +160,7 @@ fn users_that_are_not_admitted_are_told_so() {
     let _serving = serve(&address, &[1]).unwrap();
     let other = Other::play("client", &address.to_string());
     assert!(other.said.contains(&format!("user {OTHER} is not admitted")), "{}", other.said);
+    assert!(other.said.contains("--allow-user"), "{}", other.said);
     echo(&address).unwrap();
 }
 
@@ -180,7 +181,7 @@ fn an_admitted_user_reaches_a_memory_node_by_its_name() {
     let _serving = serve(&own, &[]).unwrap();
     echo(&own).unwrap();
     let refused = Other::play("client", &others.to_string()).said.clone();
-    assert!(refused.contains("no memory node at"), "{refused}");
+    assert!(refused.contains("no memory node at") && refused.contains("--allow-user"), "{refused}");
 }
 
 #[test]

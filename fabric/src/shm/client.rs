@@ -160,7 +160,7 @@ fn check(welcome: &Welcome, address: &ShmAddress, options: &ConnectOptions) -> R
         USER_REFUSED => Err(FabricError::UserRefused {
             user: u32::try_from(welcome.detail).unwrap_or(u32::MAX),
             address: at,
-            remedy: "connect as its owner, or have it started with this user among the admitted",
+            remedy: "connect as its owner, or have it started with --allow-user for this user",
         }),
         NO_SUCH_REGION => Err(FabricError::NoSuchRegion { address: at, name: options.region.to_string() }),
         TOO_MANY_CLIENTS => Err(FabricError::TooManyClients { address: at, max: welcome.detail }),

@@ -232,7 +232,7 @@ impl Listener {
         let owner = rustix::process::geteuid().as_raw();
         if !admits(owner, &self.options.allowed_users, user) {
             refuse(&socket, USER_REFUSED, u64::from(user));
-            let remedy = "name it among the admitted users to let it in";
+            let remedy = "name it with --allow-user to let it in";
             return Err(FabricError::UserRefused { user, address: self.address.to_string(), remedy });
         }
         Ok(Greeting { socket, user, process, since, bytes: [0; MAX_GREETING_BYTES], arrived: 0 })

@@ -162,7 +162,7 @@ impl Greeting<'_> {
                 return Err(FabricError::UserRefused {
                     user: u32::try_from(welcome.detail).unwrap_or(u32::MAX),
                     address,
-                    remedy: "connect as its owner, or have it started with this user among the admitted",
+                    remedy: "connect as its owner, or have it started with --allow-user for this user",
                 });
             }
             NO_SUCH_REGION => return Err(FabricError::NoSuchRegion { address, name: self.name.to_string() }),

@@ -99,7 +99,7 @@ impl IoThread {
             && !options.allowed_users.contains(&user)
         {
             refuse(USER_REFUSED, u64::from(user));
-            let remedy = "name it among the admitted users to let it in";
+            let remedy = "name it with --allow-user to let it in";
             let error = FabricError::UserRefused { user, address: address(), remedy };
             return shared.report(HangUp::NoRight, error);
         }
