@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 
 use crate::capacity::{self, default_capacity};
-use crate::catalogue::folders::DESCRIPTOR;
+use crate::catalogue::folders::{DESCRIPTOR, foreign_contents};
 use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
 use crate::files::Folders;
@@ -287,6 +287,12 @@ impl Daemon {
         let mut announcement = Announcement::default();
         let data = config.durable.as_ref().map(|durable| &durable.folders.data);
         let folder = data.map(|data| take_folder(data, &mut announcement)).transpose()?;
+        if let Some((folder, contents)) = folder.as_ref().and_then(|of| Some((of, foreign_contents(of)?))) {
+            warn!(
+                "{} has no tables, but it has {contents}: if there should be tables, name their folder with --data-dir",
+                folder.path().display()
+            );
+        }
         let tables = CatalogueConfig {
             capacity: config.capacity,
             huge_pages: config.huge_pages,

@@ -75,6 +75,25 @@ impl TableFolder {
     }
 }
 
+/// What lies in a folder that never had tables, if anything does: it may be the wrong one.
+pub(crate) fn foreign_contents(folder: &Folder) -> Option<String> {
+    const SHOWN: usize = 3;
+    if folder.has(TABLES) {
+        return None;
+    }
+    let mut names = folder.names().unwrap_or_default();
+    // File systems begin with this one.
+    names.retain(|name| name != "lost+found");
+    names.sort_unstable();
+    let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+    let others = match names.len() {
+        0 => return None,
+        count if count > SHOWN => format!(" and {} more", count - SHOWN),
+        _ => String::new(),
+    };
+    Some(shown.join(", ") + &others)
+}
+
 /// Writes a file that is not there yet, down to the disk.
 fn write_new(folder: &Folder, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = folder.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;

@@ -1,5 +1,7 @@
 //! Whether data are kept, and where the environment says so.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// The variable for the folder had the name of the one for data sets: nothing was kept, and nothing
@@ -24,6 +26,32 @@ fn the_greeting_says_whether_the_data_are_kept_also_where_the_environment_names_
     let node = start("", &[]);
     node.says(&["durable    no: the data end with this process (--data-dir"]);
     node.end();
+}
+
+/// Where the folder of the data was misspelt, the daemon served nothing, and said nothing of it.
+#[test]
+fn a_folder_that_has_other_files_and_no_tables_is_taken_with_a_warning() {
+    let place = Place::new();
+    let said = || {
+        let mut node = place.start("");
+        kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+        let mut error = String::new();
+        node.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        error
+    };
+    fs::create_dir_all(place.data().join("lost+found")).unwrap();
+    fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700)).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        fs::write(place.data().join(name), "").unwrap();
+    }
+    let error = said();
+    assert!(error.contains("no tables, but it has \"a\", \"b\", \"c\" and 1 more"), "{error}");
+    // With the tables of that start it is the right one.
+    let error = said();
+    assert!(!error.contains("no tables"), "{error}");
+    fs::remove_dir_all(place.data()).unwrap();
+    let error = said();
+    assert!(!error.contains("no tables"), "{error}");
 }
 
 /// Restored tables take what they need, and the first page of one after them was refused: it was
