@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Error;
 use fpcache_client::{
-    ChosenFor, ClientError, Expected, GroupChoice, GroupForm, NodeStats, RecordShape, SocketStats,
+    ChosenFor, ClientError, Expected, GroupChoice, GroupForm, NodeStats, Plan, RecordShape, SocketStats,
     TableClient, TableParameters, TableStats,
 };
 use fpcache_datasets::count::{human, human_bytes};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::keys::Keys;
 use crate::output::{Outcome, Output};
+use crate::summary::FEW_KEYS;
 
 pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats().map_err(|error| match error {
@@ -97,13 +98,13 @@ fn damaged(node: &NodeStats) -> Value {
     })
 }
 
-/// Why a plan is chosen, in words.
+/// The plan that is chosen, and why, in words.
 fn reason(of: &Expected) -> String {
-    let own = format!("{} takes {:.2} us", of.own_plan.name(), of.own / 1e3);
-    match of.at_node {
-        Some(ns) => format!("{}: {own} a key, at-node {:.2} us", of.plan.name(), ns / 1e3),
-        None => format!("{}: {own} a key", of.plan.name()),
-    }
+    let own = (of.own_plan.name(), of.own / 1e3);
+    let Some(ns) = of.at_node else { return format!("{}, {:.2} us a key", own.0, own.1) };
+    let at_node = (Plan::AtNode.name(), ns / 1e3);
+    let (taken, other) = if of.plan == Plan::AtNode { (at_node, own) } else { (own, at_node) };
+    format!("{}, {:.2} us a key; {} would take {:.2} us", taken.0, taken.1, other.0, other.1)
 }
 
 fn document<K: Keys>(
@@ -255,8 +256,11 @@ fn print_records<K: Keys>(
         keys => {
             let per_key = node.used_bytes as f64 / keys as f64;
             let per_segment = keys as f64 / node.segments.max(1) as f64;
-            let rounded = if keys < 1000 { String::new() } else { format!(" ({})", human(keys)) };
-            output.row("keys", format_args!("{keys}{rounded}, {per_key:.1} bytes each"))?;
+            let more = match keys < FEW_KEYS {
+                true => String::new(),
+                false => format!(" ({}), {per_key:.1} bytes each", human(keys)),
+            };
+            output.row("keys", format_args!("{keys}{more}"))?;
             output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
         }
     }

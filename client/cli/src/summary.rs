@@ -12,6 +12,10 @@ use crate::output::Output;
 use crate::records::{FILE, RecordSet};
 use crate::tuning;
 
+/// Fewer keys than these share bytes that tables without any take, and it is not told how many each
+/// has.
+pub(crate) const FEW_KEYS: u64 = 1000;
+
 /// How long it took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
@@ -91,7 +95,7 @@ impl<R> Summary<'_, R> {
             output.rows("tuned", tuned)?;
         }
         if let Some(used) = used {
-            let each = each(per_key, "bytes per key");
+            let each = each(per_key.filter(|_| keys >= FEW_KEYS), "bytes per key");
             output.row("memory", format_args!("{}{each}", human_bytes(used)))?;
         }
         output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the {}", what(source)))?;

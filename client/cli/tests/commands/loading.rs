@@ -49,10 +49,11 @@ fn records_that_find_no_room_from_the_first_group_on_may_be_there() {
 fn verify_counts_what_is_missing_and_what_is_wrong() {
     let node = Node::start(4 << 20);
     node.ends_with(0, "load sequential:1000");
-    node.ends_with(0, "load sequential:3 --table few");
-    // It was `3 (3)`.
+    let (out, _) = node.ends_with(0, "load sequential:3 --table few");
+    assert!(!out.contains("per key"), "{out}");
+    // It was `3 (3)`, and `3, 94378.7 bytes each`.
     let (out, _) = node.ends_with(0, "stats --table few");
-    assert!(out.contains("keys        3, "), "{out}");
+    assert!(out.contains("keys        3\n"), "{out}");
     // Twice as many keys: the second half is missing.
     let (out, err) = node.ends_with(1, "verify sequential:2K");
     assert!(out.contains("1000 missing, 0 with a wrong value"), "{out}");
