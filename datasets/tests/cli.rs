@@ -147,6 +147,8 @@ fn inspect_shows_the_shipped_keys() {
     let folder = TempDir::new().unwrap();
     let text = succeed(folder.path(), &["inspect", "ipv4", "--epsilon", "64"]);
     assert!(text.contains("385602 (386 K)") && text.contains("914 at ε 64"), "{text}");
+    // It was `0 (at most 1 equal keys)`.
+    assert!(text.contains("duplicates  0\n"), "{text}");
 }
 
 #[test]

@@ -100,7 +100,10 @@ impl Inspect {
         writeln!(text, "{} ({}, {} bytes per key on disk)", self.spec, found.source, found.key_bytes)?;
         writeln!(text, "keys        {} ({})", found.keys, human(found.keys))?;
         writeln!(text, "distinct    {} ({})", found.distinct, human(found.distinct))?;
-        writeln!(text, "duplicates  {duplicates} (at most {} equal keys)", found.most_equal)?;
+        match duplicates {
+            0 => writeln!(text, "duplicates  0")?,
+            _ => writeln!(text, "duplicates  {duplicates} (at most {} equal keys)", found.most_equal)?,
+        }
         writeln!(text, "range       {} to {}", found.min, found.max)?;
         for (epsilon, count) in &found.segments {
             let per_segment = found.distinct as f64 / *count as f64;

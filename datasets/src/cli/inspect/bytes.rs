@@ -60,7 +60,10 @@ pub(super) fn text(name: &str, found: &ByteInspection) -> Result<String, Failure
     writeln!(text, "{name} ({}, {} in memory)", found.source, human_bytes(found.memory_bytes))?;
     writeln!(text, "keys        {} ({})", found.keys, human(found.keys))?;
     writeln!(text, "distinct    {} ({})", found.distinct, human(found.distinct))?;
-    writeln!(text, "duplicates  {duplicates} (at most {} equal keys)", found.most_equal)?;
+    match duplicates {
+        0 => writeln!(text, "duplicates  0")?,
+        _ => writeln!(text, "duplicates  {duplicates} (at most {} equal keys)", found.most_equal)?,
+    }
     writeln!(
         text,
         "length      {} to {} bytes, {:.1} on average",
