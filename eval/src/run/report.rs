@@ -161,8 +161,9 @@ fn explanation(row: &Row) -> String {
         .filter_map(|(name, share)| Some((name, share.filter(|share| *share > 0.0)?)))
         .map(|(name, share)| format!("{:.0} % {name}", 100.0 * share))
         .collect();
+    let noun = if segments == 1 { "segment" } else { "segments" };
     format!(
-        "{system}: {} segments of {:.0} keys on average, models {} ({:.3} B/key); epsilon {epsilon}, {fingerprints}, fill \
+        "{system}: {} {noun} of {:.0} keys on average, models {} ({:.3} B/key); epsilon {epsilon}, {fingerprints}, fill \
          {fill}{loaded}\n{system}: plan {plan} ({}), {:.4} false candidates per lookup\n{}",
         human(segments),
         row.keys as f64 / segments as f64,
@@ -346,7 +347,8 @@ pub fn doubts(all: impl Iterator<Item = Doubts>) -> String {
 pub fn duration(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),
-        10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        10_000..999_950 => format!("{:.1} µs", ns as f64 / 1e3),
+        999_950..9_995_000 => format!("{:.2} ms", ns as f64 / 1e6),
         _ => format!("{:.1} ms", ns as f64 / 1e6),
     }
 }
@@ -359,6 +361,9 @@ mod tests {
     fn durations_have_a_fitting_unit() {
         assert_eq!(duration(999), "999 ns");
         assert_eq!(duration(12_345), "12.3 µs");
+        assert_eq!((duration(999_949), duration(999_950)), ("999.9 µs".to_owned(), "1.00 ms".to_owned()));
+        // It was `4530.2 µs`.
+        assert_eq!(duration(4_530_200), "4.53 ms");
         assert_eq!(duration(12_345_678), "12.3 ms");
     }
 
