@@ -22,10 +22,13 @@
 //!
 //! ```text
 //! slot
-//! 0            8     client  acknowledgement: result batches fetched (low 32 bits), sequence (high 32 bits)
+//! 0            8     client  acknowledgement: result batches fetched (low 32 bits),
+//!                            sequence (high 32 bits)
 //! 8            56    -       zero
-//! 64           Q     client  request batch: head 24, payload, tail 8; Q = 32 + capacity, rounded up to 64
-//! 64 + Q       P×K   server  K result batches: head 24, payload; P = 24 + capacity, rounded up to 64
+//! 64           Q     client  request batch: head 24, payload, tail 8;
+//!                            Q = 32 + capacity, rounded up to 64
+//! 64 + Q       P×K   server  K result batches: head 24, payload;
+//!                            P = 24 + capacity, rounded up to 64
 //!
 //! head of a batch
 //! 0   4  status: bit 31 is 1; payload bytes in bits 0 to 30
@@ -33,14 +36,19 @@
 //! 8   2  request: zero; result: response time in units of 256 ns, saturating
 //! 10  2  entries
 //! 12  2  request: number of the RPC; result: which of the call's result batches, from 0
-//! 14  1  request: mode, 0 fetched, 1 server reply; result: bits 0 to 6 outcome, bit 7 the call's last batch
+//! 14  1  request: mode, 0 fetched, 1 server reply;
+//!        result: bits 0 to 6 outcome, bit 7 the call's last batch
 //! 15  1  version, 1
-//! 16  8  checksum: XXH3-64 of the payload, seeded with XXH3-64 of bytes 0 to 15, seeded with the channel's key
-//! 24     payload: entries, each 4 bytes of length and its bytes; the request's is padded with zeros to 8
+//! 16  8  checksum: XXH3-64 of the payload, seeded with XXH3-64 of bytes 0 to 15, seeded with the
+//!        channel's key
+//! 24     payload: entries, each 4 bytes of length and its bytes; the request's is padded with
+//!        zeros to 8
 //! then, of a request: tail, 8 bytes: bytes 0 to 7 of the head once more
 //!
-//! outcomes: 0 served, 1 the request was damaged and not executed, 2 the results are too long together
-//! length of an entry: bit 31 set: its 8 bytes are the length of a result that a server reply brings
+//! outcomes: 0 served, 1 the request was damaged and not executed, 2 the results are too long
+//! together
+//! length of an entry: bit 31 set: its 8 bytes are the length of a result that a server reply
+//! brings
 //! ```
 //!
 //! *Whole or not.* A request is taken when head and tail agree, the sequence is a new one and the
@@ -55,9 +63,11 @@
 //! 4 bytes "RF", version, kind, and by kind
 //!
 //! ```text
-//! 1 open   -                                      → area 2, slots 2, parts 2, zero 2, capacity 4, zero 4, offset 8, key 8
+//! 1 open   -                                      → area 2, slots 2, parts 2, zero 2, capacity 4,
+//!                                                   zero 4, offset 8, key 8
 //! 2 call   slot 2, request batch without tail     → result batch with all entries
-//! 3 await  slot 2, sequence 4                     → result batch with all entries, or none: fetch it
+//! 3 await  slot 2, sequence 4                     → result batch with all entries, or none:
+//!                                                   fetch it
 //! 4 long   slot 2, sequence 4, number of entry 2  → the entry's bytes
 //! ```
 //!
