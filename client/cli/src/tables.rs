@@ -256,8 +256,8 @@ fn document(table: &TableInfo, divided: &[DividedTable]) -> Value {
 
 #[derive(Debug, Args)]
 pub(crate) struct DropTable {
-    /// Tables to remove, with all their records, one after the other [default: the one named by
-    /// --table]
+    /// Tables to remove, with all their records; none if one of them is not there [default: the one
+    /// named by --table]
     #[arg(value_name = "NAME")]
     names: Vec<TableName>,
 
@@ -276,6 +276,9 @@ pub(crate) struct DropTable {
     range: bool,
 }
 
+/// Removes a table, and returns what is told of that.
+type Removal = Box<dyn FnOnce() -> anyhow::Result<Value>>;
+
 impl DropTable {
     /// Removes the tables that are named, among them that of `--table`, if it was given.
     pub(crate) fn run(
@@ -293,8 +296,15 @@ impl DropTable {
                 bail!("--table names `{option}`, but other tables are to be dropped: name all of them once")
             }
         };
-        for name in &names {
-            let dropped = self.drop_one(name, place)?;
+        if names.len() > 1 {
+            // None is dropped if one cannot be.
+            names.iter().try_for_each(|name| self.look_up(name, place).map(drop))?;
+        }
+        for (i, name) in names.iter().enumerate() {
+            let dropped = self.look_up(name, place).and_then(|remove| remove()).map_err(|error| match i {
+                0 => error,
+                _ => error.context(format!("after {i} of {} tables were dropped", names.len())),
+            })?;
             match names.as_slice() {
                 _ if !output.is_json() => {}
                 [_] => output.document(&dropped)?,
@@ -307,8 +317,8 @@ impl DropTable {
         Ok(Outcome::Done)
     }
 
-    /// Removes a table, and returns what is told of that.
-    fn drop_one(&self, name: &TableName, place: &TableArguments) -> anyhow::Result<Value> {
+    /// Sees that a table is there and to be removed.
+    fn look_up(&self, name: &TableName, place: &TableArguments) -> anyhow::Result<Removal> {
         if let (Some((table, _, number)), false) = (name.as_range(), self.range) {
             bail!(
                 "`{name}` is range {} of the table `{table}` over several memory nodes, which cannot be used without it: drop the whole \
@@ -323,18 +333,15 @@ impl DropTable {
             None => (place.nodes()?, false),
         };
         if here {
-            return self.drop_over(name, &nodes, true);
+            return self.look_up_over(name, nodes, true);
         }
         let (tables, found) = match TableLocation::of(&TableArguments { table: *name, ..place.clone() })? {
             TableLocation::At(TableNode { tables, .. }, found) => (tables, found),
             TableLocation::Divided(_) if nodes.find(name)?.is_some() => {
-                return self.drop_over(name, &nodes, false);
+                return self.look_up_over(name, nodes, false);
             }
             // Ranges that are closed have no map, but are not to be taken for nothing.
-            TableLocation::Divided(_) => {
-                nodes.drop_table(name).map_err(|error| left_over(name, error))?;
-                return Ok(json!({ "dropped": name.as_str() }));
-            }
+            TableLocation::Divided(_) => return Ok(drop_over(*name, nodes, false)),
             TableLocation::Nowhere(nowhere) => bail!(nowhere.explain_absence(name)),
         };
         if found.is_closed() && !self.yes {
@@ -353,24 +360,34 @@ impl DropTable {
                 counted(keys, "key")
             );
         }
-        tables.drop_table(name)?;
-        Ok(json!({ "dropped": name.as_str(), "keys": keys, "used_bytes": used_bytes }))
+        let name = *name;
+        let removal: Removal = Box::new(move || {
+            tables.drop_table(&name)?;
+            Ok(json!({ "dropped": name.as_str(), "keys": keys, "used_bytes": used_bytes }))
+        });
+        Ok(removal)
     }
 
-    /// Removes a table over several memory nodes, or the ranges of some of them.
-    fn drop_over(&self, name: &TableName, nodes: &Nodes, here: bool) -> anyhow::Result<Value> {
+    /// The same of a table over several memory nodes, or of the ranges of some of them.
+    fn look_up_over(&self, name: &TableName, nodes: Nodes, here: bool) -> anyhow::Result<Removal> {
         // Whether memory nodes tell of their ranges or not: those that are closed do not.
         if !self.yes {
             let what =
                 if here { "what these memory nodes have of it" } else { "a table over several memory nodes" };
             bail!("`{name}`: {what} cannot be restored once it is dropped: confirm with --yes");
         }
+        Ok(drop_over(*name, nodes, here))
+    }
+}
+
+fn drop_over(name: TableName, nodes: Nodes, here: bool) -> Removal {
+    Box::new(move || {
         match here {
-            true => nodes.drop_here(name)?,
-            false => nodes.drop_table(name).map_err(|error| left_over(name, error))?,
+            true => nodes.drop_here(&name)?,
+            false => nodes.drop_table(&name).map_err(|error| left_over(&name, error))?,
         }
         Ok(json!({ "dropped": name.as_str() }))
-    }
+    })
 }
 
 /// The error of a drop, with what to do if the memory node that does not answer never will.
