@@ -88,6 +88,40 @@ impl Display for Table {
     }
 }
 
+/// A report whose notes fit the terminal that it is read in, as its tables do.
+pub fn with_notes_wrapped(report: &str) -> String {
+    match width() {
+        Some(width) => notes_within(report, width),
+        None => report.to_owned(),
+    }
+}
+
+/// A report whose notes are broken between words, after at most `most` columns.
+fn notes_within(report: &str, most: usize) -> String {
+    const INDENT: &str = "      ";
+    let mut text = String::new();
+    for line in report.split_inclusive('\n') {
+        if !line.starts_with("note: ") {
+            text.push_str(line);
+            continue;
+        }
+        let mut column = 0;
+        for word in line.split(' ') {
+            let len = word.trim_end().chars().count();
+            if column > 0 && column + 1 + len > most {
+                text.extend(["\n", INDENT]);
+                column = INDENT.len();
+            } else if column > 0 {
+                text.push(' ');
+                column += 1;
+            }
+            text.push_str(word);
+            column += len;
+        }
+    }
+    text
+}
+
 /// Columns of each of the tables that a table with columns of such widths is printed as, of which
 /// the first few name a row.
 fn parts(widths: &[usize], names: usize, most: usize) -> Vec<Vec<usize>> {
@@ -143,6 +177,16 @@ mod tests {
         for once in ["lookups/s", "3.49 M", "12.3 µs", "1.00× the time"] {
             assert_eq!(text.matches(once).count(), 1, "{text}");
         }
+    }
+
+    /// One that names many systems was a line of 600 characters.
+    #[test]
+    fn notes_are_broken_between_words_and_nothing_else_is() {
+        let report = "a line that is longer\nnote: one of many words (2.12×), and\nnote: short\nend";
+        let notes = "note: one of many\n      words\n      (2.12×), and\nnote: short\n";
+        let told = format!("a line that is longer\n{notes}end");
+        assert_eq!(notes_within(report, 18), told);
+        assert_eq!(notes_within(report, 100), report);
     }
 
     #[test]

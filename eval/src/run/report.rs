@@ -11,12 +11,13 @@ use serde::Serialize;
 use crate::made::Recorded;
 use crate::run::row::Row;
 use crate::run::timeline::{Shift, TimelinePoint, median};
-use crate::table::new_table;
+use crate::table::{new_table, with_notes_wrapped};
 
 /// Prints a line, or several, for people. A reader such as `head` that has seen enough is no
 /// failure.
 pub fn say(text: &str) -> anyhow::Result<()> {
-    unless_closed(writeln!(io::stdout(), "{text}")).context("writing to standard output")
+    unless_closed(writeln!(io::stdout(), "{}", with_notes_wrapped(text)))
+        .context("writing to standard output")
 }
 
 fn unless_closed(result: io::Result<()>) -> io::Result<()> {
@@ -62,7 +63,7 @@ pub fn check_file(option: &str, path: &Path) -> anyhow::Result<()> {
 pub fn deliver<T: Serialize>(table: &str, rows: &[T], json: Option<&Path>) -> anyhow::Result<()> {
     match json {
         Some(path) if path == Path::new("-") => {
-            eprintln!("{table}");
+            eprintln!("{}", with_notes_wrapped(table));
             write_json(rows, path)
         }
         Some(path) => {
