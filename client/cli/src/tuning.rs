@@ -56,8 +56,9 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "tune")]
     tune_concurrency: u32,
 
-    /// With --tune: memory that a compute node may spend on this table, such as 64MiB [default: no
-    /// limit]
+    /// With --tune: memory that a compute node may spend on this table, such as 64MiB. A hot cache
+    /// gets what models and groups leave of it, up to an entry for every key that they do not settle
+    /// [default: no limit, and no hot cache]
     #[arg(long, value_name = "BYTES", requires = "tune", value_parser = size)]
     tune_budget: Option<ByteSize>,
 
