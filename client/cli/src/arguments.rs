@@ -148,7 +148,7 @@ pub(crate) enum Command {
   fpcache-cli insert 7 2a00000000000000 --format hex
   fpcache-cli insert 'two\\x20words\\n' 42")]
     Insert(RecordArguments),
-    /// Replace the value of an existing key
+    /// Replace the value of an existing key, or compare-and-set it by --if-token
     #[command(after_help = "Examples:
   fpcache-cli update 7 43
   fpcache-cli update 7 44 --if-token 0x1c0ffee00000001")]
