@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 
 use crate::capacity::{self, default_capacity};
-use crate::catalogue::folders::{DESCRIPTOR, foreign_contents};
+use crate::catalogue::folders::{foreign_contents, table_in};
 use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
 use crate::files::Folders;
@@ -438,13 +438,6 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
             Err(errno) => return Err(FolderError::new(path, "locking it")(errno.into()).into()),
         }
     }
-}
-
-/// What of a table lies in a folder directly: tables that were made there would go with that one when
-/// it is dropped, or look like a damaged one. Others' folders that cannot be looked into are not.
-fn table_in(folder: &Folder) -> std::io::Result<Option<String>> {
-    let names = folder.names()?.into_iter().map(|name| format!("{name}/{DESCRIPTOR}"));
-    Ok(std::iter::once(DESCRIPTOR.to_owned()).chain(names).find(|name| folder.has(name).unwrap_or(false)))
 }
 
 fn no_handlers(source: std::io::Error) -> DaemonError {

@@ -27,7 +27,7 @@ use crate::files::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
 use crate::folder::{Folder, FolderError};
 
 const TABLES: &str = "tables";
-pub(crate) const DESCRIPTOR: &str = "table.fpt";
+const DESCRIPTOR: &str = "table.fpt";
 const MAP: &str = "map.fpm";
 const NEW_MAP: &str = "map.new";
 const OLD_MAP: &str = "map.old";
@@ -75,10 +75,17 @@ impl TableFolder {
     }
 }
 
+/// What of a table lies in a folder directly: tables that were made there would go with that one when
+/// it is dropped, or look like a damaged one. Others' folders that cannot be looked into are not.
+pub(crate) fn table_in(folder: &Folder) -> std::io::Result<Option<String>> {
+    let names = folder.names()?.into_iter().map(|name| format!("{name}/{DESCRIPTOR}"));
+    Ok(std::iter::once(DESCRIPTOR.to_owned()).chain(names).find(|name| folder.has(name).unwrap_or(false)))
+}
+
 /// What lies in a folder that never had tables, if anything does: it may be the wrong one.
 pub(crate) fn foreign_contents(folder: &Folder) -> Option<String> {
     const SHOWN: usize = 3;
-    if folder.has(TABLES) {
+    if folder.has(TABLES).unwrap_or(true) {
         return None;
     }
     let mut names = folder.names().unwrap_or_default();
