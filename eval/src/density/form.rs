@@ -10,25 +10,26 @@ pub enum FormName {
     /// No table: slots about the prediction
     #[value(alias = "none")]
     Line,
-    /// Groups of neighbours, each with a separator
+    /// Plain groups as they are cut from the keys, without a memory node
+    Cut,
+    /// Groups of neighbours, each with a separator, as a memory node has them
+    #[value(alias = "groups")]
     Plain,
     /// Groups that hashes choose within a block, as a memory node has them
     Seeded,
     /// The very slot, by pilots, as a memory node has them
     Pilots,
-    /// Groups as a memory node has them
-    Groups,
 }
 
 impl FormName {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Groups, Self::Seeded, Self::Pilots];
+    pub const ALL: [Self; 5] = [Self::Line, Self::Cut, Self::Plain, Self::Seeded, Self::Pilots];
 
     /// Of the table, if there is one.
     pub fn form(self) -> Option<BlockForm> {
         match self {
             Self::Line => None,
-            Self::Groups | Self::Plain => Some(BlockForm::PLAIN),
+            Self::Cut | Self::Plain => Some(BlockForm::PLAIN),
             Self::Seeded => Some(BlockForm::SEEDED),
             Self::Pilots => Some(BlockForm::PILOTS),
         }
@@ -37,10 +38,10 @@ impl FormName {
     /// That of memory nodes, if they have it and it is measured there.
     pub fn built(self) -> Option<GroupForm> {
         match self {
-            Self::Groups => Some(GroupForm::Plain),
+            Self::Plain => Some(GroupForm::Plain),
             Self::Seeded => Some(GroupForm::Seeded),
             Self::Pilots => Some(GroupForm::Pilots),
-            Self::Line | Self::Plain => None,
+            Self::Line | Self::Cut => None,
         }
     }
 
@@ -53,10 +54,10 @@ impl FormName {
     pub fn name(self) -> &'static str {
         match self {
             Self::Line => "line",
+            Self::Cut => "cut",
             Self::Plain => "plain",
             Self::Seeded => "seeded",
             Self::Pilots => "pilots",
-            Self::Groups => "groups",
         }
     }
 }

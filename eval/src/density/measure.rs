@@ -165,12 +165,12 @@ mod tests {
             let setting = Setting { form, epsilon: 64, fill: 0.85, slot_bytes: 24, seed: 1 };
             measure(&keys, &setting).expect("ascending keys").counts
         };
-        for form in [FormName::Line, FormName::Plain, FormName::Seeded, FormName::Pilots] {
+        for form in [FormName::Line, FormName::Cut, FormName::Seeded, FormName::Pilots] {
             let found = figures(form);
             assert_eq!((found.keys, found.misplaced), (keys.len() as u64, 0), "{form:?}");
         }
         let (line, plain, seeded) =
-            (figures(FormName::Line), figures(FormName::Plain), figures(FormName::Seeded));
+            (figures(FormName::Line), figures(FormName::Cut), figures(FormName::Seeded));
         assert!(plain.present_one_read > 99_900 && seeded.present_one_read > 99_900);
         assert!(line.present_one_read < 99_000 && line.table_bytes == 0);
         assert!(seeded.table_bytes < plain.table_bytes / 2);

@@ -319,7 +319,7 @@ mod tests {
     use fpcache_datasets::{OpenOptions, Spec};
 
     fn setting(slot_bytes: u64) -> Setting {
-        Setting { form: FormName::Groups, epsilon: 32, fill: 0.85, slot_bytes, seed: 1 }
+        Setting { form: FormName::Plain, epsilon: 32, fill: 0.85, slot_bytes, seed: 1 }
     }
 
     #[test]

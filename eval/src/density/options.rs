@@ -16,21 +16,21 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval density
   fpcache-eval density --dataset fb:16M --epsilon 64,128,256 --json fb.json
   fpcache-eval density --dataset ipv4 --form plain,seeded --fill 0.8
-  fpcache-eval density --dataset fb:4M --form groups --epsilon 64,128 --inserted 0,0.1,0.5,1 --plot fb.svg
+  fpcache-eval density --dataset fb:4M --form plain --epsilon 64,128 --inserted 0,0.1,0.5,1 --plot fb.svg
 
-Each row of the forms `line` and `plain` cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
+Each row of the forms `line` and `cut` cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
 the table of its segment leads. `one READ` is the share of keys that the first READ settles; `B/key` counts all that a compute node \
 keeps to know where to READ: the directory with its models and separators, as it lies in memory, the table, and eight bytes a \
 segment for the table's place.
 
-Rows of the forms `groups`, `seeded` and `pilots` are of what is built, and measured where it is used: a memory node in this process has a \
+Rows of the forms `plain`, `seeded` and `pilots` are of what is built, and measured where it is used: a memory node in this process has a \
 table with groups, as --groups=plain, =seeded and =pilots make them, of which the data set's keys are loaded, or some of them are and the others are inserted in random order \
 (--inserted 1: half of them). Then a client that has read every key once looks up keys that are there, and as many that are absent, each alone. \
 `one READ` is the share that one READ of a group's slots settles, the READ of all bytes that a lookup reads, and `B/key` all that the client \
 keeps, with all room it has for more; `build` is what loading takes the memory node more for the groups. Every answer is compared.
 
-Forms: line (no table: as many slots as a plain group, about the prediction), plain (groups of nine slots, of which ten are READ); \
-and in a memory node, for slots of 24 to 64 bytes, groups (plain ones) and seeded (six groups share a separator and a seed), and \
+Forms: line (no table: as many slots as a plain group, about the prediction), cut (plain groups of nine slots, of which ten are READ); \
+and in a memory node, for slots of 24 to 64 bytes, plain and seeded (six groups share a separator and a seed), and \
 pilots (a table that names the very slot; for long slots).
 
 Exit code: 0 if every key was where it should be and every answer right, 1 if one was not, 2 wrong usage or a failure.";
@@ -163,7 +163,7 @@ mod tests {
     fn groups_are_measured_where_slots_are_short_enough() {
         assert_eq!(parse("").expect("defaults").forms(), FormName::ALL);
         let forms = parse("--slot-bytes 264").expect("longer slots").forms();
-        assert_eq!(forms, [FormName::Line, FormName::Plain, FormName::Pilots]);
+        assert_eq!(forms, [FormName::Line, FormName::Cut, FormName::Pilots]);
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
             ("--inserted=-0.1", "from 0 to 100"),
             ("--inserted nan", "from 0 to 100"),
             ("--lookups 0", "above 0"),
-            ("--form groups --slot-bytes 264", "24 to 64"),
+            ("--form plain --slot-bytes 264", "24 to 64"),
             ("--form pilots,seeded --slot-bytes 72", "--form seeded"),
         ] {
             let error = parse(options).expect_err(options);

@@ -82,7 +82,7 @@ fn headings(rows: &[DensityRow]) -> [String; 4] {
     [
         "Bytes of compute-node memory over lookups that one READ settles".to_owned(),
         format!("{}; epsilon {}, fill {}", data.join(", "), epsilon.join(", "), fill.join(", ")),
-        "alone: what is built, without a memory node; groups and seeded: a memory node after so many inserts; others: as published".to_owned(),
+        "alone: what is built, without a memory node; plain, seeded and pilots: a memory node after so many inserts; others: as published".to_owned(),
         place.join(", "),
     ]
 }

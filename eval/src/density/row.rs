@@ -18,7 +18,7 @@ pub struct DensityRow {
     pub dataset_source: String,
     /// Keys.
     pub keys: u64,
-    /// `line` or `plain`; and of a memory node `groups`, plain ones, `seeded` or `pilots`.
+    /// `line` or `cut`; and of a memory node `plain`, `seeded` or `pilots`.
     pub form: &'static str,
     /// Error bound of the models.
     pub epsilon: u32,

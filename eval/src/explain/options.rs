@@ -132,7 +132,7 @@ impl Form {
     pub(super) fn measured(self) -> FormName {
         match self {
             Self::None => FormName::Line,
-            Self::Plain => FormName::Groups,
+            Self::Plain => FormName::Plain,
             Self::Seeded => FormName::Seeded,
             Self::Pilots => FormName::Pilots,
         }

@@ -18,13 +18,13 @@ fn every_form_has_a_row_and_a_memory_node_one_for_each_share_of_inserts() {
     let rows = rows("--dataset uniform:20K --epsilon 32 --inserted 0,0.1,1");
     let of: Vec<(&str, f64)> =
         rows.iter().filter_map(|row| Some((row["form"].as_str()?, number(row, "inserted")))).collect();
-    let alone = ["line", "plain"].map(|form| (form, 0.0));
-    let built = ["groups", "seeded", "pilots"];
+    let alone = ["line", "cut"].map(|form| (form, 0.0));
+    let built = ["plain", "seeded", "pilots"];
     let built = built.into_iter().flat_map(|form| [0.0, 0.1, 1.0].map(|share| (form, share)));
     assert_eq!(of, alone.into_iter().chain(built).collect::<Vec<_>>());
     for row in &rows {
         assert_eq!((row["dataset"].as_str(), number(row, "keys")), (Some("uniform:20K"), 20_000.0), "{row}");
-        let fill = if row["form"] == "line" || row["form"] == "plain" { 0.85 } else { 0.8 };
+        let fill = if row["form"] == "line" || row["form"] == "cut" { 0.85 } else { 0.8 };
         assert_eq!((number(row, "epsilon"), number(row, "fill")), (32.0, fill), "{row}");
         assert_eq!(number(row, "misplaced"), 0.0, "{row}");
         assert_eq!((number(row, "slot_bytes"), number(row, "seed")), (24.0, 42.0), "{row}");
@@ -58,7 +58,7 @@ fn others_stand_beside_it_with_what_they_publish() {
     let output = run("density --dataset uniform:2K --form groups --epsilon 16 --inserted 0");
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
-    for part in ["groups", "SMART", "CHIME", "Sherman", "ROLEX", "DMTree", "Outback", "8.4", "0.43", "0.65"] {
+    for part in ["plain", "SMART", "CHIME", "Sherman", "ROLEX", "DMTree", "Outback", "8.4", "0.43", "0.65"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -67,11 +67,10 @@ fn others_stand_beside_it_with_what_they_publish() {
 fn the_plot_has_a_line_for_each_form_and_for_others() {
     let folder = tempfile::tempdir().expect("a folder");
     let plot = folder.path().join("density.svg");
-    let options = "--dataset uniform:2K --epsilon 16,32 --inserted 0,0.5 --form plain,groups";
+    let options = "--dataset uniform:2K --epsilon 16,32 --inserted 0,0.5 --form cut,plain";
     rows(&format!("{options} --plot {}", plot.display()));
     let text = std::fs::read_to_string(&plot).expect("a plot");
-    let lines =
-        ["plain, alone", "groups, +0 %: present", "groups, +50 %: absent", "SMART", "CHIME", "Sherman"];
+    let lines = ["cut, alone", "plain, +0 %: present", "plain, +50 %: absent", "SMART", "CHIME", "Sherman"];
     for part in
         lines.into_iter().chain(["bytes per key", "99.9 %", "uniform:2K", "epsilon 16, 32, fill 0.8, 0.85"])
     {
@@ -88,10 +87,10 @@ fn the_plot_has_a_line_for_each_form_and_for_others() {
 #[test]
 fn bad_options_end_with_their_remedy() {
     for (options, remedy) in [
-        ("--form groups --slot-bytes 264", "--form pilots"),
+        ("--form plain --slot-bytes 264", "--form pilots"),
         ("--inserted=-1", "such as 0.1"),
         ("--dataset words", "such as fb:4M"),
-        ("--form trees", "groups"),
+        ("--form trees", "plain"),
         ("--plot /no/such/folder/x.svg", "in a folder that is there"),
         ("--json /no/such/folder/x.json", "/no/such/folder/x.json"),
     ] {
