@@ -12,7 +12,8 @@ mod caller;
 mod manager;
 mod place;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -98,7 +99,8 @@ impl World {
         let manager = |table| {
             let number = count + table as u32;
             let log = Log::new(number, "manager", now);
-            Manager::new(number, table, place.url(), Random::new(seed ^ u64::from(number) << 32), log, &there)
+            let random = Random::new(seed ^ u64::from(number) << 32);
+            Manager::new(number, table, &place, random, log, &there)
         };
         let serving = Some(place.start());
         let managers = (0..TABLES).map(manager).collect();
@@ -142,6 +144,9 @@ impl World {
         });
         self.tally.ends += u64::from(ends);
         self.tally.ends_amid_calls += u64::from(ends);
+        if ends {
+            self.compare_tables();
+        }
     }
 
     /// The memory node ends, and its successor has its memory or, where the disk has all, has none.
@@ -150,6 +155,19 @@ impl World {
         end_and_begin(&self.place, &mut self.serving, &mut self.logs, loses);
         self.tally.ends += 1;
         self.tally.without_memory += u64::from(loses);
+        self.compare_tables();
+    }
+
+    /// Compares the tables there are after an end with those that were made and not dropped.
+    fn compare_tables(&mut self) {
+        let tables = Tables::connect(&self.place.url()).expect("it is up");
+        let listed = tables.list().expect("it is up").tables;
+        let listed: BTreeMap<_, KeyKind> = listed.iter().map(|table| (table.name, table.kind)).collect();
+        let names: BTreeSet<_> = self.managers.iter().map(|manager| name(manager.table)).collect();
+        assert!(listed.keys().all(|name| names.contains(name)), "nobody made all of {listed:?}");
+        for manager in &mut self.managers {
+            manager.compare(listed.get(&name(manager.table)).copied());
+        }
     }
 
     /// Everything once more, by clients that come anew.
@@ -157,14 +175,7 @@ impl World {
         let there = Arc::clone(&self.callers[0].there);
         let logs = logs(number, "last reader");
         let mut reader = Caller::new(number, self.place.url(), self.random.split(), logs, &there);
-        let tables = Tables::connect(&self.place.url()).expect("it is up");
-        let listed = tables.list().expect("it is up").tables;
-        let found: BTreeMap<_, KeyKind> = listed.iter().map(|table| (table.name, table.kind)).collect();
-        let known = self.managers.iter_mut().filter_map(|manager| {
-            manager.resolve();
-            Some((name(manager.table), manager.kind?))
-        });
-        assert_eq!(found, known.collect(), "the tables there are, and those that were made and not dropped");
+        self.compare_tables();
         for manager in self.managers.iter().filter(|manager| manager.kind.is_some()) {
             reader.read_all(manager.table);
         }
@@ -173,6 +184,7 @@ impl World {
 
     fn play(mut self) -> Result<Tally, String> {
         let one_by_one = self.random.below(2) == 0;
+        self.managers.iter_mut().for_each(|manager| manager.is_alone = one_by_one);
         for _ in 0..self.random.between(2, 5) {
             match one_by_one {
                 true => self.one_by_one(),
@@ -231,6 +243,14 @@ fn end_and_begin(place: &Place, serving: &mut Option<Serving>, logs: &mut [Log],
     }
 }
 
+/// Plays a world; a panic fails it as a wrong history does.
+fn play(world: World) -> Result<Tally, String> {
+    catch_unwind(AssertUnwindSafe(|| world.play())).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        Err(said.or_else(|| Some((*panic.downcast_ref::<&str>()?).to_owned())).unwrap_or_default())
+    })
+}
+
 fn number_in(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
@@ -242,14 +262,14 @@ fn tables_that_are_made_anew_show_nothing_of_those_before_and_lose_no_write() {
     let seeds = match (number_in(SEED_VARIABLE), number_in(SEEDS_VARIABLE)) {
         (Some(seed), _) => seed..seed + 1,
         // One takes as long as many that are simulated.
-        (None, count) => FIRST..FIRST + count.unwrap_or(60) / 6,
+        (None, count) => FIRST..FIRST + (count.unwrap_or(60) / 6).max(1),
     };
     let count = seeds.end - seeds.start;
     let mut tally = Tally::default();
     for seed in seeds {
-        let played = World::new(seed, None).play();
+        let one = play(World::new(seed, None));
         let one =
-            played.unwrap_or_else(|why| panic!("seed {seed}: {why}\nonly this one: {SEED_VARIABLE}={seed}"));
+            one.unwrap_or_else(|why| panic!("seed {seed}: {why}\nonly this one: {SEED_VARIABLE}={seed}"));
         tally.add(&one);
     }
     println!("tables: {tally:?}");
@@ -261,12 +281,23 @@ fn tables_that_are_made_anew_show_nothing_of_those_before_and_lose_no_write() {
     }
 }
 
+#[test]
+fn a_table_that_an_end_of_the_memory_node_loses_is_found() {
+    let found = (1..=10).find_map(|world| {
+        let mut world = World::new(18_000_000 + world, None);
+        world.place.loses_a_table = true;
+        play(world).err()
+    });
+    let why = found.expect("it is found");
+    assert!(why.contains("there is None"), "{why}");
+}
+
 /// Clients that map the region of a dropped table read on in it, until they are hung up on.
 #[cfg(feature = "sabotage")]
 #[test]
 fn drops_that_leave_their_region_to_readers_are_found() {
     let found = (1..=300).find_map(|world| {
-        let why = World::new(17_000_000 + world, Some(Sabotage::DropLeavesRegion)).play().err()?;
+        let why = play(World::new(17_000_000 + world, Some(Sabotage::DropLeavesRegion))).err()?;
         Some((world, why.lines().next().unwrap_or_default().to_owned()))
     });
     let (world, why) = found.expect("it is found");

@@ -12,7 +12,7 @@ use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, Outcome};
 use fpcache_sim::Random;
 
-use super::place::name;
+use super::place::{Place, name};
 use super::{Log, PATIENCE, There, keys};
 
 pub struct Manager {
@@ -22,6 +22,10 @@ pub struct Manager {
     random: Random,
     pub log: Log,
     there: There,
+    /// Whether no call but its own is under way, nor the memory node's end.
+    pub is_alone: bool,
+    /// Whether what it makes outlasts the memory node.
+    is_durable: bool,
     /// The keys of the table, if there is one.
     pub kind: Option<KeyKind>,
     written: u64,
@@ -31,15 +35,17 @@ pub struct Manager {
 }
 
 impl Manager {
-    pub fn new(number: u32, table: usize, url: String, random: Random, log: Log, there: &There) -> Self {
+    pub fn new(number: u32, table: usize, place: &Place, random: Random, log: Log, there: &There) -> Self {
         let there = There::clone(there);
         Self {
             number,
             table,
-            url,
+            url: place.url(),
             random,
             log,
             there,
+            is_alone: false,
+            is_durable: place.is_durable(),
             kind: None,
             written: 0,
             made: 0,
@@ -81,8 +87,24 @@ impl Manager {
         self.there[self.table].store(kind.is_some(), Ordering::Relaxed);
     }
 
-    /// Asks what there is: an answer did not come, or the memory node ended.
-    pub fn resolve(&mut self) {
+    /// Learns after an end which table was `found`: the one that it made and did not drop, or none
+    /// where tables end with the memory node.
+    pub fn compare(&mut self, found: Option<KeyKind>) {
+        let may_be_gone = !self.is_durable && found.is_none();
+        let Self { table, kind, .. } = *self;
+        assert!(
+            found == kind || may_be_gone,
+            "of table {table} there is {found:?}, and what was made of it and not dropped is {kind:?}"
+        );
+        self.know(found);
+    }
+
+    /// Asks what there is after a request that failed, which only an end explains.
+    fn resolve(&mut self, error: &ClientError) {
+        assert!(!self.is_alone, "table {}: {error}", self.table);
+        let is_gone = matches!(error, ClientError::NoSuchTable { .. }) && !self.is_durable;
+        let has_ended = error.may_have_taken_effect() || error.is_unavailable();
+        assert!(is_gone || has_ended, "table {}: {error}", self.table);
         for _ in 0..1_000 {
             if let Ok(found) = self.tables().find(&name(self.table)) {
                 return self.know(found.map(|table| table.kind));
@@ -97,7 +119,7 @@ impl Manager {
         let region_bytes = [None, None, Some(1 << 20)][self.random.below(3) as usize];
         match self.tables().create(&name(self.table), kind, CreateOptions { region_bytes }) {
             Ok(()) => self.know(Some(kind)),
-            Err(_) => self.resolve(),
+            Err(error) => self.resolve(&error),
         }
         self.made += u64::from(self.kind.is_some());
         if self.random.below(2) == 0 {
@@ -114,7 +136,7 @@ impl Manager {
         let dropped = self.tables().drop_table(&name(self.table));
         match dropped {
             Ok(()) => self.know(None),
-            Err(_) => self.resolve(),
+            Err(error) => self.resolve(&error),
         }
         // No other drops it or makes it anew: what there is says what was done.
         let outcome = if self.kind.is_none() { Outcome::Done } else { Outcome::Refused };
@@ -124,7 +146,13 @@ impl Manager {
 
     fn load<K: NumberedKeys<Owned: AsKey<K>>>(&mut self) {
         let config = Self::config().with_table(name(self.table));
-        let Ok(client) = TableClient::<K>::connect_with(&self.url, config) else { return };
+        let client = match TableClient::<K>::connect_with(&self.url, config) {
+            Ok(client) => client,
+            Err(error) => {
+                assert!(!self.is_alone, "table {}: {error}", self.table);
+                return;
+            }
+        };
         let first = self.random.below(4) as usize;
         let records: Vec<(u64, u64)> = keys()
             .skip(first)

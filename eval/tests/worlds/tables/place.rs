@@ -25,6 +25,8 @@ pub struct Place {
     address: ShmAddress,
     /// `None`: tables end with the memory node.
     sync: Option<SyncPolicy>,
+    /// Whether the folder of a table is gone at each start, on purpose.
+    pub loses_a_table: bool,
     /// What is broken on purpose.
     #[cfg_attr(not(feature = "sabotage"), expect(dead_code, reason = "nothing is broken"))]
     sabotage: Option<Sabotage>,
@@ -42,7 +44,7 @@ impl Place {
         let address = ShmAddress::at_path(folder.path().join("node.sock")).expect("a short path");
         let interval = SyncPolicy::Interval(Duration::from_millis(2));
         let sync = [Some(SyncPolicy::Always), Some(SyncPolicy::Always), Some(interval), None];
-        Self { folder, address, sync: sync[random.below(4) as usize], sabotage }
+        Self { folder, address, sync: sync[random.below(4) as usize], loses_a_table: false, sabotage }
     }
 
     pub fn url(&self) -> String {
@@ -63,6 +65,9 @@ impl Place {
     }
 
     pub fn start(&self) -> Serving {
+        if self.loses_a_table {
+            self.lose_table();
+        }
         let durable = self.sync.map(|sync| (self.folders(), sync));
         let config = CatalogueConfig { durable, ..CatalogueConfig::of(CAPACITY) };
         #[allow(unused_mut, reason = "only a broken one is changed")]
@@ -73,6 +78,13 @@ impl Place {
         assert!(closed.is_empty(), "nothing is damaged, but tables are closed: {closed:?}");
         let listener = Listener::bind(&self.address, ListenOptions::default()).expect("a socket");
         listener.spawn(catalogue).expect("a thread")
+    }
+
+    fn lose_table(&self) {
+        let Ok(mut tables) = fs::read_dir(self.folders().data.join("tables")) else { return };
+        if let Some(table) = tables.next() {
+            fs::remove_dir_all(table.expect("readable").path()).expect("ours");
+        }
     }
 
     /// What the end of the machine takes: all regions, if they are in memory.
