@@ -198,6 +198,7 @@ impl World {
         let mut all = vec![self.read_all(first)];
         self.end();
         all.push(self.read_all(first + 1));
+        stop(&mut self.serving);
         self.judge(all)
     }
 
@@ -223,6 +224,11 @@ impl World {
     }
 }
 
+/// Ends the memory node; if it panicked, so does this.
+fn stop(serving: &mut Option<Serving>) {
+    serving.take().expect("it serves").stop().expect("it served to the end");
+}
+
 /// Ends the memory node and starts another on what it left: tables that are in memory alone are
 /// gone with it.
 fn end_and_begin(place: &Place, serving: &mut Option<Serving>, logs: &mut [Log], loses_memory: bool) {
@@ -233,7 +239,7 @@ fn end_and_begin(place: &Place, serving: &mut Option<Serving>, logs: &mut [Log],
             logs.iter_mut().map(all).collect()
         }
     };
-    drop(serving.take());
+    stop(serving);
     if loses_memory {
         place.lose_memory();
     }
