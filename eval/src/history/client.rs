@@ -3,13 +3,13 @@
 use std::borrow::Borrow;
 
 use fpcache_client::{
-    CacheConfig, ClientConfig, ClientError, CompareAndSet, ErrorKind, Inserted, KeyRef, Plan, PlanChoice,
-    Reader, RecordToken, TableClient, TableParameters, U64Keys,
+    CacheConfig, ClientConfig, ClientError, CompareAndSet, Inserted, KeyRef, Plan, PlanChoice, Reader,
+    RecordToken, TableClient, TableParameters, U64Keys,
 };
 
 use super::keys::NumberedKeys;
 use super::operation::Outcome;
-use super::store::{Answer, Failure, Store};
+use super::store::{Answer, Store};
 
 /// A client as a store of numbers. Keys are those of [`NumberedKeys`]. A value's bytes are the
 /// number, repeated and changed with every repetition, so that a mixture of two values is seen, and
@@ -85,36 +85,12 @@ impl<K: NumberedKeys> ClientStore<K> {
         Self::encode(value, &mut self.buffer);
         let key = K::key(key);
         let done = call(&self.client, KeyRef(key.borrow()), &self.buffer);
-        done.map(|done| (done, None)).map_err(|error| failure(&error))
+        Ok((done?, None))
     }
 }
 
 /// The golden ratio's fraction in 64 bits: far from any small pattern.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// A call with wrong arguments, or one for which there is no room, did nothing; nor did one that
-/// was never sent, which is what a change's error says that is not `OutcomeUnknown`. Of all others
-/// that cannot be known: a refusal may be that of a repetition whose first attempt was carried out.
-pub(super) fn failure(error: &ClientError) -> Failure {
-    use fpcache::message::ErrorCode;
-    let full = match error {
-        ClientError::NoRoom { .. } => true,
-        ClientError::Refused(refusal) => refusal.code == ErrorCode::Full,
-        _ => false,
-    };
-    let invalid = error.kind() == ErrorKind::Invalid && !matches!(error, ClientError::Refused(_));
-    let unsent = matches!(
-        error,
-        ClientError::Fabric(_)
-            | ClientError::NodeAway { .. }
-            | ClientError::Open(_)
-            | ClientError::Deadline { .. }
-    );
-    match full || invalid || unsent {
-        true => Failure::Refused(error.to_string()),
-        false => Failure::Unknown(error.to_string()),
-    }
-}
 
 impl<K: NumberedKeys> Store for ClientStore<K> {
     type Token = RecordToken;
@@ -126,7 +102,7 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
             Some(reader) => reader.get_into(key, &mut self.buffer),
             None => self.client.get_into(key, &mut self.buffer),
         };
-        let found = found.map_err(|error| failure(&error))?;
+        let found = found?;
         Ok((found.version.map(|_| Self::decode(&self.buffer)), Some(found.plan)))
     }
 
@@ -137,7 +113,7 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
             Some(reader) => reader.multi_get(&keys),
             None => self.client.multi_get(&keys),
         };
-        let values = values.map_err(|error| failure(&error))?;
+        let values = values?;
         Ok((values.iter().map(|value| value.as_deref().map(Self::decode)).collect(), None))
     }
 
@@ -148,7 +124,7 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
             Some(reader) => reader.contains(key),
             None => self.client.contains(key),
         };
-        is_there.map(|is_there| (is_there, None)).map_err(|error| failure(&error))
+        Ok((is_there?, None))
     }
 
     fn multi_contains(&mut self, keys: &[u64]) -> Answer<Vec<bool>> {
@@ -158,12 +134,12 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
             Some(reader) => reader.multi_contains(&keys),
             None => self.client.multi_contains(&keys),
         };
-        are_there.map(|are_there| (are_there, None)).map_err(|error| failure(&error))
+        Ok((are_there?, None))
     }
 
     fn get_versioned(&mut self, key: u64) -> Answer<Option<(u64, RecordToken)>> {
         let key = K::key(key);
-        let record = self.client.get_versioned(KeyRef::<K>(key.borrow())).map_err(|error| failure(&error))?;
+        let record = self.client.get_versioned(KeyRef::<K>(key.borrow()))?;
         Ok((record.map(|(value, token)| (Self::decode(&value), token)), None))
     }
 
@@ -177,7 +153,7 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
             Some(reader) => reader.scan_with(start, limit as usize, take),
             None => self.client.scan_with(start, limit as usize, take),
         };
-        scanned.map_err(|error| failure(&error))?;
+        scanned?;
         Ok((records, None))
     }
 
@@ -187,14 +163,14 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
         let take =
             |key: K::View<'_>, value: &[u8]| records.push((K::number(key.borrow()), Self::decode(value)));
         let scanned = self.client.scan_back_with(KeyRef::<K>(start.borrow()), limit as usize, take);
-        scanned.map_err(|error| failure(&error))?;
+        scanned?;
         Ok((records, None))
     }
 
     fn count(&mut self, start: u64, end: u64) -> Answer<u64> {
         let (start, end) = (K::key(start), K::key(end));
         let counted = self.client.count(KeyRef::<K>(start.borrow()), KeyRef::<K>(end.borrow()));
-        counted.map(|count| (count, None)).map_err(|error| failure(&error))
+        Ok((counted?, None))
     }
 
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {
@@ -212,7 +188,7 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
     fn delete(&mut self, key: u64) -> Answer<bool> {
         let key = K::key(key);
         let done = self.client.delete(KeyRef::<K>(key.borrow()));
-        done.map(|done| (done, None)).map_err(|error| failure(&error))
+        Ok((done?, None))
     }
 
     fn compare_and_set(&mut self, key: u64, token: RecordToken, value: u64) -> Answer<Outcome> {

@@ -1,31 +1,16 @@
 //! The store under a stress run: a client, or anything else that keeps records.
 
-use fpcache_client::Plan;
+use fpcache_client::{ClientError, Plan};
 
 use super::operation::Outcome;
 
 /// What a call came back with, and the plan that gave the answer, where known.
-pub type Answer<T> = Result<(T, Option<Plan>), Failure>;
+pub type Answer<T> = Result<(T, Option<Plan>), ClientError>;
 
-/// A call without an answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// A write may have taken effect, or may still do so.
-    #[error("the outcome is unknown: {0}")]
-    Unknown(String),
-    /// Nothing happened.
-    #[error("refused: {0}")]
-    Refused(String),
-}
-
-impl Failure {
-    /// How a history calls it.
-    pub const fn outcome(&self) -> Outcome {
-        match self {
-            Self::Unknown(_) => Outcome::Unknown,
-            Self::Refused(_) => Outcome::Refused,
-        }
-    }
+/// How a history calls the end of a call that failed. One that may have taken effect, or may still,
+/// is of unknown outcome; of others the client promises that nothing happened.
+pub fn outcome_of(error: &ClientError) -> Outcome {
+    if error.may_have_taken_effect() { Outcome::Unknown } else { Outcome::Refused }
 }
 
 /// A process's handle on the records. Values are numbers; how they become bytes is the

@@ -9,7 +9,7 @@ use fpcache_client::{
 };
 use tokio::runtime::Runtime;
 
-use super::client::{ClientStore, failure};
+use super::client::ClientStore;
 use super::keys::NumberedKeys;
 use super::operation::Outcome;
 use super::store::{Answer, Store};
@@ -32,8 +32,7 @@ impl<K: NumberedKeys> TaskStore<K> {
     }
 
     fn wait<T>(&self, call: impl Future<Output = Result<T, ClientError>>) -> Answer<T> {
-        let ended = self.runtime.block_on(call);
-        ended.map(|answer| (answer, None)).map_err(|error| failure(&error))
+        Ok((self.runtime.block_on(call)?, None))
     }
 }
 

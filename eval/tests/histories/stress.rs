@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use fpcache_client::ClientError;
 use fpcache_eval::history::random::apply;
-use fpcache_eval::history::store::{Answer, Failure, Store};
+use fpcache_eval::history::store::{Answer, Store};
 use fpcache_eval::history::stress::{StressError, StressOptions, StressProcess, StressReport, stress};
 use fpcache_eval::history::{Call, Outcome, nanoseconds_since};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -43,7 +44,7 @@ impl Model {
             if self.calls.is_multiple_of(1_000) {
                 apply(&mut records, key, call);
             }
-            return Err(Failure::Unknown("lost".to_owned()));
+            return Err(ClientError::OutcomeUnknown { why: "lost".to_owned() });
         }
         if self.calls % 512 == 1 {
             self.old = records.clone();
@@ -163,7 +164,8 @@ fn lost_answers_go_on_into_the_next_batch() {
     let report = run(Fault::Lossy, &options()).unwrap();
     assert!(report.is_linearizable(), "{report:?}");
     assert!(report.unknown > 20, "{report:?}");
-    assert_eq!(report.first_failure.as_deref(), Some("the outcome is unknown: lost"));
+    let lost = ClientError::OutcomeUnknown { why: "lost".to_owned() };
+    assert_eq!(report.first_failure, Some(lost.to_string()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fpcache_client::RecordToken;
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::store::{Answer, Failure, Store};
+use fpcache_eval::history::store::{Answer, Store, outcome_of};
 use fpcache_eval::history::{Call, Outcome, Recorder};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -49,7 +49,7 @@ impl<K: NumberedKeys> Caller<K> {
         let (key, value) = (key(u64::from(self.number)), self.value());
         log.record(key, Call::Put(value), || match self.store.put(key, value) {
             Ok(((), plan)) => (Outcome::Done, plan),
-            Err(failure) => panic!("{failure}"),
+            Err(error) => panic!("{error}"),
         });
         met.wait();
         while !is_over.load(Ordering::Relaxed) {
@@ -97,11 +97,11 @@ impl<K: NumberedKeys> Caller<K> {
             4 => store.compare_and_set(key, token.unwrap().1, value),
             5 => match store.scan(key, 20) {
                 Ok((records, plan)) => return log.scanned(open, records, plan),
-                Err(failure) => Err(failure),
+                Err(error) => Err(error),
             },
             6 => match store.scan_back(key, 20) {
                 Ok((records, plan)) => return log.scanned(open, records, plan),
-                Err(failure) => Err(failure),
+                Err(error) => Err(error),
             },
             7 => store.count(key, end).map(|(count, plan)| (Outcome::Counted(count), plan)),
             8 => store.get(key).map(|(value, plan)| (found(value), plan)),
@@ -113,13 +113,13 @@ impl<K: NumberedKeys> Caller<K> {
                 (found(record.map(|(value, _)| value)), plan)
             }),
         };
-        let (outcome, plan) = answer.unwrap_or_else(|failure| {
-            if call.writes() && matches!(failure, Failure::Unknown(_)) {
-                self.first_failure.get_or_insert_with(|| failure.to_string());
+        let (outcome, plan) = answer.unwrap_or_else(|error| {
+            if call.writes() && error.may_have_taken_effect() {
+                self.first_failure.get_or_insert_with(|| error.to_string());
             }
             // No process listens: as a service would, not at once again.
             thread::sleep(Duration::from_millis(2));
-            (failure.outcome(), None)
+            (outcome_of(&error), None)
         });
         log.returned(open, outcome, plan);
         self.tokens.extend(seen.map(|seen| (key, seen)));
@@ -133,7 +133,7 @@ impl<K: NumberedKeys> Caller<K> {
         let store = &mut self.store;
         let outcome = |answer: Answer<bool>, otherwise: Outcome| match answer {
             Ok((done, plan)) => (if done { Outcome::Done } else { otherwise }, plan),
-            Err(failure) => (failure.outcome(), None),
+            Err(error) => (outcome_of(&error), None),
         };
         log.record(newest, Call::Insert(value), || outcome(store.insert(newest, value), Outcome::Exists));
         self.inserted += 1;

@@ -1,7 +1,6 @@
 //! Failures of a stress run.
 
 use crate::history::checker::MalformedHistory;
-use crate::history::store::Failure;
 
 /// Why a stress run could not go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +19,7 @@ pub enum StressError {
         /// How often it was tried.
         attempts: usize,
         /// The last failure.
-        last: Failure,
+        last: String,
     },
     /// A history that cannot be.
     #[error(transparent)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fpcache_client::ClientError;
 use rand::Rng;
 use rand::distr::weighted::WeightedIndex;
 use rand::prelude::Distribution;
@@ -10,7 +11,7 @@ use super::error::StressError;
 use super::options::{Mix, StressOptions, StressProcess};
 use crate::history::operation::{Call, Outcome};
 use crate::history::recorder::Recorder;
-use crate::history::store::{Answer, Failure, Store};
+use crate::history::store::{Answer, Store, outcome_of};
 
 /// Kinds of calls, in the order of [`Mix::weights`].
 #[derive(Clone, Copy)]
@@ -187,7 +188,7 @@ impl<S: Store, R: Rng> Worker<S, R> {
                 (found(record.map(|(value, _)| value)), plan)
             }),
         };
-        let (outcome, plan) = answer.unwrap_or_else(|failure| (self.failed(&failure), None));
+        let (outcome, plan) = answer.unwrap_or_else(|error| (self.failed(&error), None));
         log.returned(open, outcome, plan);
         if let Some(seen) = seen {
             self.tokens.insert(key, seen);
@@ -218,9 +219,9 @@ impl<S: Store, R: Rng> Worker<S, R> {
                     log.returned(open, outcome, plan);
                 }
             }
-            Err(failure) => {
+            Err(error) => {
                 // A read without an answer says nothing: it stays open.
-                self.failed(&failure);
+                self.failed(&error);
             }
         }
     }
@@ -232,8 +233,8 @@ impl<S: Store, R: Rng> Worker<S, R> {
         let store = &mut self.process.store;
         match if down { store.scan_back(key, limit) } else { store.scan(key, limit) } {
             Ok((records, plan)) => log.scanned(open, records, plan),
-            Err(failure) => {
-                let outcome = self.failed(&failure);
+            Err(error) => {
+                let outcome = self.failed(&error);
                 log.returned(open, outcome, None);
             }
         }
@@ -246,15 +247,15 @@ impl<S: Store, R: Rng> Worker<S, R> {
         let open = log.invoke(key, Call::Count { end });
         let counted = self.process.store.count(key, end);
         let counted = counted.map(|(count, plan)| (Outcome::Counted(count), plan));
-        let (outcome, plan) = counted.unwrap_or_else(|failure| (self.failed(&failure), None));
+        let (outcome, plan) = counted.unwrap_or_else(|error| (self.failed(&error), None));
         log.returned(open, outcome, plan);
     }
 
-    fn failed(&mut self, failure: &Failure) -> Outcome {
+    fn failed(&mut self, error: &ClientError) -> Outcome {
         if self.first_failure.is_none() {
-            self.first_failure = Some(failure.to_string());
+            self.first_failure = Some(error.to_string());
         }
-        failure.outcome()
+        outcome_of(error)
     }
 
     /// Reads every key, and records that.
@@ -274,6 +275,7 @@ impl<S: Store, R: Rng> Worker<S, R> {
                         break value;
                     }
                     Err(last) if attempt >= options.attempts => {
+                        let last = last.to_string();
                         return Err(StressError::Unreadable { key, attempts: attempt, last });
                     }
                     Err(_) => attempt += 1,

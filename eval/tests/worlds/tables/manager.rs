@@ -9,6 +9,7 @@ use fpcache_client::{
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_eval::history::store::outcome_of;
 use fpcache_eval::history::{Call, Outcome};
 use fpcache_sim::Random;
 
@@ -165,18 +166,15 @@ impl Manager {
         let puts: Vec<_> = puts.collect();
         let outcome = match client.load(K::small_segments(), 0) {
             // A writer's first record was faster, or the table has long been there.
-            Err(ClientError::Refused(_) | ClientError::OtherParameters { .. }) => Outcome::Refused,
-            Err(_) => Outcome::Unknown,
+            Err(error) => outcome_of(&error),
             Ok(mut load) => {
                 let mut bytes = Vec::new();
                 let pushed = records.iter().try_for_each(|(key, value)| {
                     ClientStore::<K>::encode(*value, &mut bytes);
                     load.push(K::key(*key), &bytes)
                 });
-                match pushed.and_then(|()| load.finish().map(drop)) {
-                    Ok(()) => Outcome::Done,
-                    Err(_) => Outcome::Unknown,
-                }
+                let loaded = pushed.and_then(|()| load.finish());
+                loaded.map_or_else(|error| outcome_of(&error), |_| Outcome::Done)
             }
         };
         self.loaded += u64::from(outcome == Outcome::Done);
