@@ -9,6 +9,8 @@
 //! the midst of them.
 
 mod caller;
+#[cfg(feature = "sabotage")]
+mod drops;
 mod manager;
 mod place;
 
@@ -19,7 +21,6 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache::sabotage::Sabotage;
 use fpcache_client::{KeyKind, Tables};
 use fpcache_eval::history::{Call, History, Outcome, Recorder, check, nanoseconds_since};
 use fpcache_fabric::Serving;
@@ -89,9 +90,9 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, sabotage: Option<Sabotage>) -> Self {
+    fn new(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x7ab1_e5ee);
-        let place = Place::new(&mut random, sabotage);
+        let place = Place::new(&mut random);
         let there = There::default();
         let count = random.between(2, 4) as u32;
         let caller = |number| {
@@ -117,7 +118,12 @@ impl World {
         for _ in 0..self.random.between(10, 40) {
             let who = self.random.below((self.callers.len() + TABLES) as u64 + 2) as usize;
             match who.checked_sub(TABLES) {
-                None => self.managers[who].step(),
+                None => {
+                    if self.managers[who].step() {
+                        self.callers.iter_mut().for_each(|caller| caller.read_held(who));
+                        self.managers[who].make_anew();
+                    }
+                }
                 Some(caller) => {
                     let count = self.callers.len();
                     self.callers[caller % count].step();
@@ -138,7 +144,13 @@ impl World {
                 scope.spawn(move || (0..steps).for_each(|_| caller.step()));
             }
             for (manager, acts) in managers.iter_mut().zip(acts) {
-                scope.spawn(move || (0..acts).for_each(|_| manager.step()));
+                scope.spawn(move || {
+                    (0..acts).for_each(|_| {
+                        if manager.step() {
+                            manager.make_anew();
+                        }
+                    });
+                });
             }
             if ends {
                 thread::sleep(after);
@@ -280,7 +292,7 @@ fn tables_that_are_made_anew_show_nothing_of_those_before_and_lose_no_write() {
     let count = seeds.end - seeds.start;
     let mut tally = Tally::default();
     for seed in seeds {
-        let one = play(World::new(seed, None));
+        let one = play(World::new(seed));
         let one =
             one.unwrap_or_else(|why| panic!("seed {seed}: {why}\nonly this one: {SEED_VARIABLE}={seed}"));
         tally.add(&one);
@@ -298,24 +310,12 @@ fn tables_that_are_made_anew_show_nothing_of_those_before_and_lose_no_write() {
 #[test]
 fn a_table_that_an_end_of_the_memory_node_loses_is_found() {
     let found = (1..=10).find_map(|world| {
-        let mut world = World::new(18_000_000 + world, None);
+        let mut world = World::new(18_000_000 + world);
         world.place.loses_a_table = true;
         play(world).err()
     });
     let why = found.expect("it is found");
     assert!(why.contains("there is None"), "{why}");
-}
-
-/// Clients that map the region of a dropped table read on in it, until they are hung up on.
-#[cfg(feature = "sabotage")]
-#[test]
-fn drops_that_leave_their_region_to_readers_are_found() {
-    let found = (1..=300).find_map(|world| {
-        let why = play(World::new(17_000_000 + world, Some(Sabotage::DropLeavesRegion))).err()?;
-        Some((world, why.lines().next().unwrap_or_default().to_owned()))
-    });
-    let (world, why) = found.expect("it is found");
-    println!("found in world {world}: {why}");
 }
 
 impl Tally {

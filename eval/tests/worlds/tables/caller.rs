@@ -14,6 +14,9 @@ use fpcache_sim::Random;
 use super::place::name;
 use super::{APART, DEADLINE, KEYS, Log, PATIENCE, TABLES, There, keys};
 
+/// The number of a read among the kinds of calls.
+const GET: u64 = 13;
+
 type Handle = Box<dyn Store<Token = RecordToken>>;
 
 pub struct Caller {
@@ -73,12 +76,26 @@ impl Caller {
         let key = self.random.between(1, KEYS) * APART;
         self.written += 1;
         let value = u64::from(self.number + 1) << 40 | self.written;
-        let kind = self.random.below(14);
+        let kind = self.random.below(GET + 1);
         self.calls += 1;
         self.answered += u64::from(call(&mut self.logs[table], &mut *handle, kind, key, value));
         // Some are held for long, and others open anew.
         if self.random.below(6) > 0 {
             self.handles.insert((table, of_bytes), handle);
+        }
+    }
+
+    /// Reads a table that was just dropped by the handles of it, each key until one shows an error:
+    /// a handle that knows of the drop is not asked again.
+    pub fn read_held(&mut self, table: usize) {
+        for of_bytes in [false, true] {
+            let Some(handle) = self.handles.get_mut(&(table, of_bytes)) else { continue };
+            let log = &mut self.logs[table];
+            for key in keys() {
+                if !call(log, &mut **handle, GET, key, 0) {
+                    break;
+                }
+            }
         }
     }
 

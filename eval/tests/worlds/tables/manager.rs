@@ -70,16 +70,24 @@ impl Manager {
         panic!("the memory node lets nobody in");
     }
 
-    pub fn step(&mut self) {
+    /// Makes, loads or drops its table; whether it asked for a drop.
+    pub fn step(&mut self) -> bool {
         match (self.kind, self.random.below(5)) {
             (None, _) => self.make(),
             (Some(KeyKind::U64), 0..2) => self.load::<U64Keys>(),
             (Some(_), 0..2) => self.load::<ByteKeys>(),
-            (Some(_), 2) => {
+            (Some(_), _) => {
                 self.drop_table();
-                self.make();
+                return true;
             }
-            (Some(_), _) => self.drop_table(),
+        }
+        false
+    }
+
+    /// Makes the table anew after some of its drops.
+    pub fn make_anew(&mut self) {
+        if self.kind.is_none() && self.random.below(3) == 0 {
+            self.make();
         }
     }
 

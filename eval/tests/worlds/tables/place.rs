@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use fpcache::sabotage::Sabotage;
 use fpcache_client::TableName;
 use fpcache_fabric::Serving;
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
@@ -27,13 +26,10 @@ pub struct Place {
     sync: Option<SyncPolicy>,
     /// Whether the folder of a table is gone at each start, on purpose.
     pub loses_a_table: bool,
-    /// What is broken on purpose.
-    #[cfg_attr(not(feature = "sabotage"), expect(dead_code, reason = "nothing is broken"))]
-    sabotage: Option<Sabotage>,
 }
 
 impl Place {
-    pub fn new(random: &mut Random, sabotage: Option<Sabotage>) -> Self {
+    pub fn new(random: &mut Random) -> Self {
         // Where a sync takes no time.
         let memory = Path::new("/dev/shm");
         let folder = match memory.is_dir() {
@@ -44,7 +40,7 @@ impl Place {
         let address = ShmAddress::at_path(folder.path().join("node.sock")).expect("a short path");
         let interval = SyncPolicy::Interval(Duration::from_millis(2));
         let sync = [Some(SyncPolicy::Always), Some(SyncPolicy::Always), Some(interval), None];
-        Self { folder, address, sync: sync[random.below(4) as usize], loses_a_table: false, sabotage }
+        Self { folder, address, sync: sync[random.below(4) as usize], loses_a_table: false }
     }
 
     pub fn url(&self) -> String {
@@ -70,10 +66,7 @@ impl Place {
         }
         let durable = self.sync.map(|sync| (self.folders(), sync));
         let config = CatalogueConfig { durable, ..CatalogueConfig::of(CAPACITY) };
-        #[allow(unused_mut, reason = "only a broken one is changed")]
-        let mut catalogue = Catalogue::open(&config).expect("a start");
-        #[cfg(feature = "sabotage")]
-        catalogue.sabotage(self.sabotage);
+        let catalogue = Catalogue::open(&config).expect("a start");
         let closed: Vec<_> = catalogue.closed().map(|(name, why)| format!("{name}: {why}")).collect();
         assert!(closed.is_empty(), "nothing is damaged, but tables are closed: {closed:?}");
         let listener = Listener::bind(&self.address, ListenOptions::default()).expect("a socket");
