@@ -226,6 +226,7 @@ impl World {
             if let Some(violation) = checked.violations.first() {
                 return Err(format!("the history of table {table} has no order: {violation}"));
             }
+            assert!(checked.is_linearizable(), "a history of a few hundred operations is decided");
             self.tally.operations += history.operations().len() as u64;
             let unknown = |outcome: Outcome| outcome == Outcome::Unknown;
             self.tally.unknown += history.operations().iter().filter(|o| unknown(o.outcome)).count() as u64;
