@@ -14,6 +14,15 @@ use fpcache_sim::Random;
 
 const CAPACITY: u64 = 32 << 20;
 
+/// Bytes that the tables and what is left of dropped ones may take: of each a recovery area of about
+/// 32 MiB, its log and its share of the capacity.
+const ROOM: u64 = 256 << 20;
+
+/// Bytes that may be written to a folder's file system; none if there is no such folder.
+fn room_in(folder: &Path) -> u64 {
+    rustix::fs::statvfs(folder).map_or(0, |found| found.f_bavail * found.f_frsize)
+}
+
 /// The name of a table.
 pub fn name(table: usize) -> TableName {
     format!("t{table}").parse().expect("a name")
@@ -32,7 +41,7 @@ impl Place {
     pub fn new(random: &mut Random) -> Self {
         // Where a sync takes no time.
         let memory = Path::new("/dev/shm");
-        let folder = match memory.is_dir() {
+        let folder = match room_in(memory) >= ROOM {
             true => tempfile::tempdir_in(memory),
             false => tempfile::tempdir(),
         };
