@@ -85,8 +85,11 @@ impl Troubles {
         self.state().seen.clone()
     }
 
-    /// Another trouble, or none.
+    /// Another trouble, or none, unless they do not change any more.
     pub fn change(&self, disk: &MemoryDisk, random: &mut Random) {
+        if self.state().is_over {
+            return;
+        }
         let trouble = match random.below(2) {
             0 => Trouble::Nothing,
             _ => Trouble::ALL[random.below(Trouble::ALL.len() as u64) as usize],
@@ -96,9 +99,6 @@ impl Troubles {
 
     /// This trouble from here on.
     pub fn begin(&self, trouble: Trouble, disk: &MemoryDisk, random: &mut Random) {
-        if self.state().is_over {
-            return;
-        }
         self.mend(disk);
         let mut state = self.state();
         state.now = trouble;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fpcache_client::ClientError;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_sim::{Faults, NodeId, Random, SimOptions, World, explore};
+use fpcache_sim::{Faults, NodeId, ProcessId, Random, SimOptions, World, explore};
 
 use crate::caller::{Caller, Log, Mix, Part};
 use crate::disk::Trouble;
@@ -46,7 +46,7 @@ pub fn end<K: NumberedKeys, C: Fn() -> u64 + Send + 'static>(
     (log, number): (Log<C>, u64),
     part: Part,
     disks: &SharedDisks,
-) {
+) -> ProcessId {
     let (stage, shared) = (stage.clone(), Arc::clone(disks));
     world.spawn("last writer", move |process| {
         let keys = part.keys.clone();
@@ -62,7 +62,7 @@ pub fn end<K: NumberedKeys, C: Fn() -> u64 + Send + 'static>(
         disks.done += keys.len() as u64;
         drop(disks);
         caller.process.sim.kill_node(node);
-    });
+    })
 }
 
 /// Writes that find no room on the disk; how many of them were refused for that, of which the

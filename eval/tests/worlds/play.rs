@@ -10,7 +10,7 @@ use fpcache_eval::history::client::every_way;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, Whole, check, check_whole};
 use fpcache_fabric::Clock;
-use fpcache_sim::{Random, SimClock, Verdict, World};
+use fpcache_sim::{ProcessId, Random, SimClock, Verdict, World};
 
 use crate::caller::{Caller, Log, Mix, Part, Queue};
 use crate::failing_disks::{self, SharedDisks};
@@ -107,6 +107,17 @@ impl Drop for Ends {
     }
 }
 
+/// Runs one process after another until one is not killed before it has done everything.
+fn run_one_to_its_end(world: &mut World, mut spawn: impl FnMut(&mut World) -> ProcessId) -> Verdict {
+    for _ in 0..100 {
+        let process = spawn(world);
+        if !world.run()?.killed.contains(&process) {
+            return Ok(());
+        }
+    }
+    Err("no process gets to its end".into())
+}
+
 /// Runs a world and checks its history and its memory node.
 pub fn play(world: &mut World, play: &Play, tally: &RefCell<Tally>) -> Verdict {
     match play.bytes {
@@ -162,15 +173,17 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     };
     if play.node.troubles > 0 {
         let disks = Arc::clone(&tally.borrow().disks);
-        failing_disks::end::<K, _>(world, (&stage, node), log_of("last writer"), part.clone(), &disks);
-        world.run()?;
+        run_one_to_its_end(world, |world| {
+            failing_disks::end::<K, _>(world, (&stage, node), log_of("last writer"), part.clone(), &disks)
+        })?;
         stage.end_of_troubles();
     }
-    let (last, number) = log_of("last reader");
-    world.spawn("last reader", move |process| {
-        Caller::<K, _>::new(process, node, last, (number, true), part).read_all();
-    });
-    world.run()?;
+    run_one_to_its_end(world, |world| {
+        let ((last, number), part) = (log_of("last reader"), part.clone());
+        world.spawn("last reader", move |process| {
+            Caller::<K, _>::new(process, node, last, (number, true), part).read_all();
+        })
+    })?;
     if !world.settle(1_000_000) {
         return Err("the memory node does not come to rest".into());
     }
