@@ -1,8 +1,8 @@
 //! The disk of a simulated world, and how it fails.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, mem};
 
 use fpcache_memserver::durability::DiskError;
 use fpcache_sim::{Random, SimMemory};
@@ -65,8 +65,9 @@ struct State {
     now: Trouble,
     /// Chooses the changes that fail.
     random: Option<Random>,
-    /// How often each was there.
-    seen: BTreeMap<Trouble, u64>,
+    /// Changes that each made fail, and how many failures of the disk are counted there.
+    failed: BTreeMap<Trouble, u64>,
+    counted: u64,
     /// They do not change any more.
     is_over: bool,
 }
@@ -80,9 +81,9 @@ impl Troubles {
         self.state().now
     }
 
-    /// How often each was there.
-    pub fn seen(&self) -> BTreeMap<Trouble, u64> {
-        self.state().seen.clone()
+    /// Changes that each made fail, until the disk was mended last.
+    pub fn failed(&self) -> BTreeMap<Trouble, u64> {
+        self.state().failed.clone()
     }
 
     /// Another trouble, or none, unless they do not change any more.
@@ -103,7 +104,6 @@ impl Troubles {
         let mut state = self.state();
         state.now = trouble;
         state.random = Some(random.split());
-        *state.seen.entry(trouble).or_default() += 1;
         let (good, bad) = (random.below(3) as u32, random.between(1, 6) as u32);
         match trouble {
             Trouble::Nothing | Trouble::Changes => {}
@@ -116,7 +116,11 @@ impl Troubles {
 
     /// The disk is as it should be.
     pub fn mend(&self, disk: &MemoryDisk) {
-        self.state().now = Trouble::Nothing;
+        let mut state = self.state();
+        let trouble = mem::take(&mut state.now);
+        let failures = disk.failures();
+        *state.failed.entry(trouble).or_default() += failures - mem::replace(&mut state.counted, failures);
+        drop(state);
         disk.fill_up_after(u64::MAX);
         disk.fail_syncs(0);
         disk.fail_appends(0);
@@ -132,7 +136,10 @@ impl Troubles {
         let fails =
             state.now == Trouble::Changes && state.random.as_mut().is_some_and(|random| random.below(3) == 0);
         match fails {
-            true => Err(DiskError::new("changing", name, io::Error::other("injected failure"))),
+            true => {
+                *state.failed.entry(Trouble::Changes).or_default() += 1;
+                Err(DiskError::new("changing", name, io::Error::other("injected failure")))
+            }
             false => Ok(()),
         }
     }

@@ -23,8 +23,8 @@ use crate::{STORM_OVER_MACHINES, any_sync, draw};
 /// What became of the disks of many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Disks {
-    /// How often each trouble was there.
-    pub seen: BTreeMap<Trouble, u64>,
+    /// Changes that each trouble made fail.
+    pub failed: BTreeMap<Trouble, u64>,
     /// Starts that failed, and succeeded when the disk was mended.
     pub refused_starts: u64,
     /// Writes that were refused at last, and told of by the statistics.
@@ -44,7 +44,7 @@ pub fn end<K: NumberedKeys, C: Fn() -> u64 + Send + 'static>(
     world: &mut World,
     (stage, node): (&Stage<K>, NodeId),
     (log, number): (Log<C>, u64),
-    part: Part,
+    (part, fills): (Part, bool),
     disks: &SharedDisks,
 ) -> ProcessId {
     let (stage, shared) = (stage.clone(), Arc::clone(disks));
@@ -55,8 +55,9 @@ pub fn end<K: NumberedKeys, C: Fn() -> u64 + Send + 'static>(
         let told = writes_in_vain(&mut caller, keys[0]);
         stage.end_of_troubles();
         for key in &keys {
-            put_at_last(&mut caller, *key);
+            put_at_last(&mut caller, *key, fills);
         }
+        is_well_at_last(&caller);
         let mut disks = shared.lock().expect("no panic while it was held");
         disks.told += told;
         disks.done += keys.len() as u64;
@@ -83,17 +84,28 @@ fn writes_in_vain<K: NumberedKeys, C: Fn() -> u64>(caller: &mut Caller<K, C>, ke
     told
 }
 
-fn put_at_last<K: NumberedKeys, C: Fn() -> u64>(caller: &mut Caller<K, C>, key: u64) {
+/// Puts a key on a disk that is mended. Where writes fill the memory, there may be no room in that.
+fn put_at_last<K: NumberedKeys, C: Fn() -> u64>(caller: &mut Caller<K, C>, key: u64, fills: bool) {
     let mut why = String::new();
     for _ in 0..AT_LAST {
         match caller.put_key(key) {
-            // Nor has the disk to do with it.
-            Ok(()) | Err(ClientError::NoRoom { .. }) => return,
+            Ok(()) => return,
+            Err(ClientError::NoRoom { .. }) if fills => return,
             Err(error) => why = error.to_string(),
         }
         caller.process.sleep(Duration::from_secs(5));
     }
     panic!("the disk is mended, and no write is taken: {why}");
+}
+
+/// The memory node says no longer that the disk fails, once it answers.
+fn is_well_at_last<K: NumberedKeys, C: Fn() -> u64>(caller: &Caller<K, C>) {
+    for _ in 0..AT_LAST {
+        if let Ok(stats) = caller.client.stats() {
+            return assert_eq!(stats.log_fails, 0, "the disk is mended, and all was put");
+        }
+        caller.process.sleep(Duration::from_millis(1));
+    }
 }
 
 /// A world of this kind.
@@ -119,7 +131,7 @@ fn run(kind: &str, first: u64, faults: Faults, how: impl Fn(&mut Random) -> (Syn
     let disks = tally.disks.lock().expect("no panic while it was held").clone();
     println!("{kind}: {explored:?}, {tally:?}");
     if explored.seeds >= 40 {
-        assert!(Trouble::ALL.iter().all(|trouble| disks.seen[trouble] > explored.seeds / 2), "{disks:?}");
+        assert!(Trouble::ALL.iter().all(|trouble| disks.failed[trouble] > explored.seeds / 2), "{disks:?}");
         assert!(disks.told > explored.seeds / 4, "the statistics tell of it: {disks:?}");
         assert!(disks.done > explored.seeds, "disks are mended: {disks:?}");
         assert!(tally.refused > 0, "writes are refused: {tally:?}");

@@ -26,6 +26,13 @@ pub struct Play {
     pub parts: Vec<Part>,
 }
 
+impl Play {
+    /// Whether some queue grows until there is no room.
+    fn fills(&self) -> bool {
+        self.parts.iter().any(|part| !part.queue.keys.is_empty() && part.queue.fills())
+    }
+}
+
 /// The results of many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -174,7 +181,8 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     if play.node.troubles > 0 {
         let disks = Arc::clone(&tally.borrow().disks);
         run_one_to_its_end(world, |world| {
-            failing_disks::end::<K, _>(world, (&stage, node), log_of("last writer"), part.clone(), &disks)
+            let (log, part) = (log_of("last writer"), (part.clone(), play.fills()));
+            failing_disks::end::<K, _>(world, (&stage, node), log, part, &disks)
         })?;
         stage.end_of_troubles();
     }
@@ -244,7 +252,7 @@ impl Tally {
         self.by_node += history.operations().iter().filter(by_node).count() as u64;
         self.unknown += count(Outcome::Unknown);
         let queues = || play.parts.iter().map(|part| &part.queue).filter(|queue| !queue.keys.is_empty());
-        let fills = queues().any(Queue::fills);
+        let fills = play.fills();
         self.fillers += u64::from(fills);
         self.queues += u64::from(queues().any(|queue| !queue.fills()));
         match fills {

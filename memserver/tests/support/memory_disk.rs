@@ -37,6 +37,8 @@ struct State {
     /// What those say.
     sync_failure: Option<io::ErrorKind>,
     failing_appends: u32,
+    /// Changes that failed so, or for lack of room.
+    failures: u64,
     /// A file whose reads fail.
     unreadable: Option<String>,
     syncs: u64,
@@ -103,6 +105,7 @@ impl State {
             return None;
         }
         self.failing_syncs -= 1;
+        self.failures += 1;
         Some(self.sync_failure.map_or_else(|| io::Error::other("injected failure"), io::Error::from))
     }
 
@@ -236,6 +239,12 @@ impl MemoryDisk {
         self.state().unreadable = Some(name.to_owned());
     }
 
+    /// Syncs and appends that failed as they were told to, or for lack of room.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
     /// Syncs of files that succeeded.
     #[must_use]
     pub fn syncs(&self) -> u64 {
@@ -320,6 +329,7 @@ impl Disk for MemoryDisk {
         if let Some(room) = &mut state.room {
             *room -= written as u64;
         }
+        state.failures += u64::from(written < bytes.len());
         if fails {
             state.failing_appends -= 1;
             return Err(DiskError::new(doing, name, io::Error::other("injected failure")));

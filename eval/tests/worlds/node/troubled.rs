@@ -26,8 +26,8 @@ impl<K: NumberedKeys> Stage<K> {
     pub fn add_disk_to(&self, disks: &mut Disks) {
         let kept = self.kept();
         disks.refused_starts += kept.refused_starts;
-        for (trouble, times) in kept.troubles.seen() {
-            *disks.seen.entry(trouble).or_default() += times;
+        for (trouble, changes) in kept.troubles.failed() {
+            *disks.failed.entry(trouble).or_default() += changes;
         }
     }
 }
