@@ -77,33 +77,30 @@ mod tests {
         assert_eq!(found.expect("found in time"), 3);
     }
 
+    /// That nobody at this URL is given up before its time to wait is over.
+    fn is_waited_for(url: &str) {
+        let wait = Duration::from_millis(500);
+        let config = ClientConfig::default().with_wait(wait).with_deadline(Duration::from_millis(100));
+        let begun = Instant::now();
+        Tables::connect_with(url, config.clone()).expect_err("silent");
+        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        Client::connect_with(url, config).expect_err("silent");
+        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+    }
+
     /// The first attempt that was not answered ended the wait.
     #[test]
     fn a_host_that_is_silent_is_waited_for() {
         let (url, _sockets) = silent();
-        let wait = Duration::from_millis(500);
-        let config = ClientConfig::default().with_wait(wait).with_deadline(Duration::from_millis(100));
-        let begun = Instant::now();
-        Tables::connect_with(&url, config.clone()).expect_err("silent");
-        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
-        let begun = Instant::now();
-        Client::connect_with(&url, config).expect_err("silent");
-        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+        is_waited_for(&url);
     }
 
     /// So did a memory node that listens and loads before it answers.
     #[test]
     fn a_listener_that_does_not_answer_yet_is_waited_for() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("tcp://{}", listener.local_addr().expect("bound"));
-        let wait = Duration::from_millis(500);
-        let config = ClientConfig::default().with_wait(wait).with_deadline(Duration::from_millis(100));
-        let begun = Instant::now();
-        Tables::connect_with(&url, config.clone()).expect_err("no answer");
-        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
-        let begun = Instant::now();
-        Client::connect_with(&url, config).expect_err("no answer");
-        assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+        is_waited_for(&format!("tcp://{}", listener.local_addr().expect("bound")));
     }
 
     /// Each took all of it.
