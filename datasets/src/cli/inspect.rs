@@ -1,6 +1,7 @@
 //! The `inspect` command.
 
 mod bytes;
+mod duplicates;
 mod segments;
 
 use std::fmt::Write;
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use super::outcome::{Failure, Outcome, announce};
 use super::source::SourceArgs;
+use duplicates::duplicates;
 use segments::by_epsilon;
 
 #[derive(Args)]
@@ -96,14 +98,10 @@ impl Inspect {
 
     fn text(&self, found: &Inspection) -> Result<String, Failure> {
         let mut text = String::new();
-        let duplicates = found.keys - found.distinct;
         writeln!(text, "{} ({}, {} bytes per key on disk)", self.spec, found.source, found.key_bytes)?;
         writeln!(text, "keys        {} ({})", found.keys, human(found.keys))?;
         writeln!(text, "distinct    {} ({})", found.distinct, human(found.distinct))?;
-        match duplicates {
-            0 => writeln!(text, "duplicates  0")?,
-            _ => writeln!(text, "duplicates  {duplicates} (at most {} equal keys)", found.most_equal)?,
-        }
+        writeln!(text, "duplicates  {}", duplicates(found.keys - found.distinct, found.most_equal))?;
         writeln!(text, "range       {} to {}", found.min, found.max)?;
         for (epsilon, count) in &found.segments {
             let per_segment = found.distinct as f64 / *count as f64;

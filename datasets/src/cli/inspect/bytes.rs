@@ -7,6 +7,7 @@ use fpcache_datasets::count::{human, human_bytes};
 use serde::Serialize;
 
 use super::super::outcome::Failure;
+use super::duplicates::duplicates;
 use super::segments::by_epsilon;
 
 /// The JSON object; segments in the order of the ε asked for.
@@ -55,15 +56,11 @@ pub(super) fn json(name: &str, found: &ByteInspection) -> Result<String, Failure
 
 pub(super) fn text(name: &str, found: &ByteInspection) -> Result<String, Failure> {
     let mut text = String::new();
-    let duplicates = found.keys - found.distinct;
     let percent = 100.0 * found.numbers as f64 / found.distinct as f64;
     writeln!(text, "{name} ({}, {} in memory)", found.source, human_bytes(found.memory_bytes))?;
     writeln!(text, "keys        {} ({})", found.keys, human(found.keys))?;
     writeln!(text, "distinct    {} ({})", found.distinct, human(found.distinct))?;
-    match duplicates {
-        0 => writeln!(text, "duplicates  0")?,
-        _ => writeln!(text, "duplicates  {duplicates} (at most {} equal keys)", found.most_equal)?,
-    }
+    writeln!(text, "duplicates  {}", duplicates(found.keys - found.distinct, found.most_equal))?;
     writeln!(
         text,
         "length      {} to {} bytes, {:.1} on average",
