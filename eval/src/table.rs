@@ -1,5 +1,6 @@
 //! Tables of figures, which fit the terminal they are read in.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::stdout;
 
@@ -98,28 +99,12 @@ pub fn with_notes_wrapped(report: &str) -> String {
 
 /// A report whose notes are broken between words, after at most `most` columns.
 fn notes_within(report: &str, most: usize) -> String {
-    const INDENT: &str = "      ";
-    let mut text = String::new();
-    for line in report.split_inclusive('\n') {
-        if !line.starts_with("note: ") {
-            text.push_str(line);
-            continue;
-        }
-        let mut column = 0;
-        for word in line.split(' ') {
-            let len = word.trim_end().chars().count();
-            if column > 0 && column + 1 + len > most {
-                text.extend(["\n", INDENT]);
-                column = INDENT.len();
-            } else if column > 0 {
-                text.push(' ');
-                column += 1;
-            }
-            text.push_str(word);
-            column += len;
-        }
-    }
-    text
+    let options = textwrap::Options::new(most).subsequent_indent("      ").break_words(false);
+    let lines = report.split_inclusive('\n').map(|line| match line.starts_with("note: ") {
+        true => Cow::Owned(textwrap::fill(line, &options)),
+        false => Cow::Borrowed(line),
+    });
+    lines.collect()
 }
 
 /// Columns of each of the tables that a table with columns of such widths is printed as, of which
