@@ -102,8 +102,7 @@ impl Burden<'_> {
         match load {
             LoadName::Idle | LoadName::IdleSynced => {
                 let all = Duration::from_secs_f64(self.seconds);
-                probing.during(|| std::thread::sleep(all));
-                Ok(Done { rounds: 0, took: all })
+                self.repeat(probing, || timed(probing, || anyhow::Ok(std::thread::sleep(all))))
             }
             LoadName::Full => self.full(probing, false),
             LoadName::Churn => self.full(probing, true),
@@ -114,19 +113,24 @@ impl Burden<'_> {
         }
     }
 
-    /// Does something again and again, for as long as the options say; what counts of a round is
-    /// what it hands to `probing`.
-    fn repeat(&self, mut round: impl FnMut() -> anyhow::Result<Duration>) -> anyhow::Result<Done> {
+    /// Does something again and again, for as long as the options say and until a put has counted;
+    /// what counts of a round is what it hands to `probing`.
+    fn repeat(
+        &self,
+        probing: &Probing,
+        mut round: impl FnMut() -> anyhow::Result<Duration>,
+    ) -> anyhow::Result<Done> {
         const MOST_ROUNDS: u64 = 100_000;
         let (began, mut done) = (Instant::now(), Done::default());
         // What is measured may be a small part of a round.
         while done.rounds < MOST_ROUNDS
-            && done.took.as_secs_f64() < self.seconds
-            && (done.rounds == 0 || began.elapsed().as_secs_f64() < 4.0 * self.seconds)
+            && (done.took.as_secs_f64() < self.seconds && began.elapsed().as_secs_f64() < 4.0 * self.seconds
+                || probing.has_none() && began.elapsed() < DEADLINE)
         {
             done.took += round()?;
             done.rounds += 1;
         }
+        ensure!(!probing.has_none(), "no put fell into what is measured: ask for more --seconds or --keys");
         Ok(done)
     }
 
@@ -154,7 +158,7 @@ impl Burden<'_> {
             there.extend(keys.iter().zip(&replies).filter(|(_, reply)| done(reply)).map(|(key, _)| *key));
             refused += usize::from(!replies.iter().all(done));
         }
-        self.repeat(|| {
+        self.repeat(probing, || {
             changes.clear();
             for number in 0..CHANGES {
                 match there.pop_front().filter(|_| deletes && number % 2 == 0) {
@@ -175,7 +179,7 @@ impl Burden<'_> {
     fn load_and_drop(&self, probing: &Probing, load: LoadName) -> anyhow::Result<Done> {
         // Gaps of any length up to this, so that segments are as long as random keys have them.
         let most = (u64::MAX / (self.keys + 1)).max(2);
-        self.repeat(|| {
+        self.repeat(probing, || {
             let client = self.create(None)?;
             let mut loading = client.load(TableParameters::default(), self.keys)?;
             let (mut state, mut key) = (1, 0);
@@ -220,7 +224,7 @@ impl Burden<'_> {
             request
         };
         let (answered, refused, mut reply) = (request(65_000), request(130_000), Vec::new());
-        self.repeat(|| {
+        self.repeat(probing, || {
             timed(probing, || {
                 connection.call(&answered, &mut reply, Deadline::after(DEADLINE))?;
                 ensure!(fpcache::message::decode_reply(&reply).is_ok(), "a lookup was refused");
@@ -235,7 +239,7 @@ impl Burden<'_> {
         let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
         client.create(TableParameters { shape, ..TableParameters::default() })?;
         let (value, mut number) = (vec![7; VALUE_BYTES], 0);
-        self.repeat(|| {
+        self.repeat(probing, || {
             number += 1;
             timed(probing, || client.put(number % VALUES, &value))
         })
@@ -249,7 +253,7 @@ impl Burden<'_> {
         for number in 0..CHANGES {
             changes.update(1u64, &number.to_le_bytes());
         }
-        self.repeat(|| timed(probing, || client.apply(&changes, &mut replies)))
+        self.repeat(probing, || timed(probing, || client.apply(&changes, &mut replies)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,21 +54,29 @@ impl RunDelay {
 /// Says when the puts count.
 #[derive(Debug, Default)]
 pub struct Probing {
-    counts: AtomicBool,
+    /// Begins and ends of the work beside which they count: odd while it is under way.
+    edges: AtomicU64,
+    /// Puts that counted.
+    counted: AtomicU64,
     ends: AtomicBool,
 }
 
 impl Probing {
-    /// Has the puts count that are under way while `work` is.
+    /// Has the puts count that are under way while `work` is, be it for a part of their time.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.counts.store(true, Ordering::SeqCst);
+        self.edges.fetch_add(1, Ordering::SeqCst);
         let result = work();
-        self.counts.store(false, Ordering::SeqCst);
+        self.edges.fetch_add(1, Ordering::SeqCst);
         result
     }
 
-    fn counts(&self) -> bool {
-        self.counts.load(Ordering::SeqCst)
+    /// Whether no put has counted yet.
+    pub fn has_none(&self) -> bool {
+        self.counted.load(Ordering::SeqCst) == 0
+    }
+
+    fn edges(&self) -> u64 {
+        self.edges.load(Ordering::SeqCst)
     }
 }
 
@@ -137,11 +145,11 @@ impl Probe {
             } else {
                 due = now;
             }
-            let (counted, before) = (probing.counts(), delayed());
+            let (edges, before) = (probing.edges(), delayed());
             let began = Instant::now();
             self.client.put(number.wrapping_mul(7) % KEYS, &number.to_le_bytes())?;
             let nanoseconds = began.elapsed().as_nanos() as u64;
-            if !counted && !probing.counts() {
+            if edges.is_multiple_of(2) && edges == probing.edges() {
                 continue;
             }
             seen.record_correct(nanoseconds.max(1), every)?;
@@ -149,6 +157,7 @@ impl Probe {
                 let delayed = after.saturating_sub(before);
                 own.record_correct(nanoseconds.saturating_sub(delayed).max(1), every)?;
             }
+            probing.counted.fetch_add(1, Ordering::SeqCst);
         }
         Ok(Latencies { seen, own })
     }

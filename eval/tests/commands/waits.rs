@@ -1,8 +1,8 @@
 //! `waits` runs every load there is and reports what a put beside it waited.
 
-use crate::support::{run, stderr};
-#[allow(dead_code)]
 use serde_json::Value;
+
+use crate::support::{run, stderr};
 
 #[test]
 fn puts_beside_every_load_are_timed() {
