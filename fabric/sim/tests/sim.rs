@@ -216,7 +216,7 @@ fn panics_and_endless_worlds_are_reported_and_everybody_unwinds() {
 
     let patience = Duration::from_millis(20);
     let mut world = World::new(SimOptions { patience, ..SimOptions::without_faults() });
-    world.spawn("stuck", |_| std::thread::sleep(Duration::from_millis(300)));
+    world.spawn("stuck", |_| std::thread::sleep(Duration::from_secs(3)));
     assert_eq!(world.run().unwrap_err().kind, FailureKind::Stuck);
 }
 

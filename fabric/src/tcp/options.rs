@@ -23,9 +23,8 @@ pub struct ListenOptions {
     /// off. Default 50 µs; zero saves processor time and costs a wake-up for every batch.
     pub spin: Duration,
     /// Connections at once that were let in: a client has one, and one more for each of its reading
-    /// threads. Default
-    /// 1024. Those that have not greeted or not proven their token do not count; there are a few of
-    ///       them at most.
+    /// threads. Default 1024. Those that have not greeted or not proven their token do not count;
+    /// there are a few of them at most.
     pub max_connections: usize,
     /// Bytes of requests to the service that may be under way, of all clients together, before the
     /// service has room for them; others wait. Requests to one region leave some to those to other
@@ -37,6 +36,9 @@ pub struct ListenOptions {
     pub frame_time: Duration,
     /// How long replies may wait for their reader. Default 30 s.
     pub read_time: Duration,
+    /// How long a memory node that stops waits for its clients to take what they were answered.
+    /// Default 1 s.
+    pub last_replies_time: Duration,
     /// How long a client may do nothing over any of its connections; `None`: for ever. Default one
     /// hour. Peers that are gone without a word are found out in about a minute whatever this is.
     pub idle_time: Option<Duration>,
@@ -68,6 +70,7 @@ impl Default for ListenOptions {
             greeting_time: Duration::from_secs(2),
             frame_time: Duration::from_secs(10),
             read_time: Duration::from_secs(30),
+            last_replies_time: Duration::from_secs(1),
             idle_time: Some(Duration::from_secs(3600)),
             allowed_users: Vec::new(),
             tokens: TokenSet::default(),

@@ -294,7 +294,7 @@ mod with_tls {
 
     #[test]
     fn whoever_does_not_finish_a_handshake_is_hung_up_on() {
-        let greeting_time = Duration::from_millis(200);
+        let greeting_time = Duration::from_secs(2);
         let node =
             Node::start(ListenOptions { tls: Some(serving()), greeting_time, ..ListenOptions::default() });
         let client = node.connect(trust()).unwrap();
@@ -307,7 +307,7 @@ mod with_tls {
             let began = Instant::now();
             // Hung up on, perhaps after an alert.
             let _ = socket.read_to_end(&mut Vec::new());
-            assert!(began.elapsed() < Duration::from_secs(4));
+            assert!(began.elapsed() < Duration::from_secs(20));
         }
         node.tells("did not greet in time");
         reads(&client);

@@ -151,7 +151,7 @@ fn rings_and_sockets_wait_for_room_in_one_order_and_keep_nobody_from_another_roo
         (over_socket("slow"), over_ring("slow"), over_socket("slow"), over_ring("slow"));
     let (ring, socket) = (over_ring("quick"), over_socket("quick"));
     let seen = |reply: &mut Vec<u8>| {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_secs(1));
         for _ in 0..3 {
             ring.call(&[100], reply, limit()).unwrap();
             assert_eq!(next(), 100);

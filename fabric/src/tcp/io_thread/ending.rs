@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use rustix::event::epoll::Event;
 
@@ -11,9 +10,6 @@ use super::IoThread;
 use crate::error::FabricError;
 use crate::service::ClientId;
 use crate::tcp::node::{CloseReason, ToService};
-
-/// How long a node that stops waits for its clients to take what they were answered.
-const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 impl IoThread {
     /// Closes a connection, and tells why where there is something to tell.
@@ -59,7 +55,7 @@ impl IoThread {
     pub(super) fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
         self.pause_listening();
         (0..self.peers.len()).for_each(|at| self.close_after_replies(at));
-        let until = self.buffers.now + LAST_REPLIES;
+        let until = self.buffers.now + self.buffers.shared.options.last_replies_time;
         while self.buffers.now < until && self.peers.iter().any(Option::is_some) {
             self.look(events, Some(until.saturating_duration_since(self.buffers.now)))?;
         }

@@ -66,11 +66,9 @@ fn an_address_that_is_named_twice_is_told_at_once() {
     drop(free);
     let of_internet = format!("tcp://127.83.7.1:{port}").parse().unwrap();
     for address in [of_internet, TcpAddress::at_path(directory.path().join("node.sock")).unwrap()] {
-        let begun = std::time::Instant::now();
         let twice = [address.clone(), address];
         let error = Listener::bind(&twice, ListenOptions::default()).unwrap_err().to_string();
         assert!(!error.contains("process") && error.contains("once"), "{error}");
-        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     }
 }
 

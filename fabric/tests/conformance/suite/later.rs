@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::{Connection, Deadline, ErrorKind, FabricError};
+use fpcache_fabric::{Connection, Deadline, FabricError};
 
-use super::{Fixture, TestService};
+use super::{Fixture, TestService, too_late};
 
 fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(10))
@@ -32,10 +32,10 @@ pub fn replies_may_come_later<F: Fixture>(fixture: &F) {
         assert!(matches!(error, FabricError::ReplyTooLong { .. }), "{error}");
     }
 
+    let mut repeated = 0;
     for _ in 0..3 {
-        let soon = Deadline::after(Duration::from_millis(10));
-        let error = connection.call(&[TestService::LATER, 250, 1], &mut reply, soon).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+        let calls = too_late(connection, &[TestService::LATER, 250, 1], Duration::from_millis(10));
+        repeated += calls - 1;
         // While the reply to the one before is owed, and with one that comes later itself.
         connection.call(&[TestService::LATER, 1, 2], &mut reply, limit()).unwrap();
         assert_eq!(reply, [1, 2]);
@@ -44,7 +44,8 @@ pub fn replies_may_come_later<F: Fixture>(fixture: &F) {
     }
     connection.call(&[TestService::COUNT], &mut reply, limit()).unwrap();
     let handled = u64::from_le_bytes(reply.as_slice().try_into().unwrap());
-    assert!((10..=14).contains(&handled), "each request is executed once at most, not {handled} in all");
+    let asked = 14 + repeated;
+    assert!((10..=asked).contains(&handled), "{handled} executions of {asked} requests");
 }
 
 /// A thread of the memory node wakes it when a reply has become ready, asleep or not.

@@ -58,6 +58,18 @@ where
     the_end_of_the_memory_node_is_noticed(F::start());
 }
 
+/// Makes a call that is over before its reply comes; how many it took. A reply that is there is
+/// taken though its time is over, which is so where this thread had no processor meanwhile.
+fn too_late<C: Connection>(connection: &C, request: &[u8], within: Duration) -> u64 {
+    for calls in 1..=20 {
+        if let Err(error) = connection.call(request, &mut Vec::new(), Deadline::after(within)) {
+            assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+            return calls;
+        }
+    }
+    panic!("every reply came within {within:?}");
+}
+
 /// After the memory node's end everything says `Disconnected`, and waiting calls return.
 pub fn the_end_of_the_memory_node_is_noticed<F: Fixture>(mut fixture: F) {
     let mut endpoint = fixture.connection().endpoint();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::{Connection, Deadline, ErrorKind, FabricError};
 
-use super::{Fixture, TestService};
+use super::{Fixture, TestService, too_late};
 
 fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(10))
@@ -67,16 +67,13 @@ pub fn deadlines_and_late_replies<F: Fixture>(fixture: &F) {
     let mut reply = Vec::new();
     for _ in 0..3 {
         let started = Instant::now();
-        let soon = Deadline::after(Duration::from_millis(20));
-        let error = connection.call(&[TestService::SLEEP, 250, 1], &mut reply, soon).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+        too_late(connection, &[TestService::SLEEP, 250, 1], Duration::from_millis(20));
         assert!(started.elapsed() >= Duration::from_millis(20));
         connection.call(&[TestService::ECHO, 9], &mut reply, limit()).unwrap();
         assert_eq!(reply, [9]);
     }
     // The late reply is there before the next call starts.
-    let soon = Deadline::after(Duration::from_millis(5));
-    assert!(connection.call(&[TestService::SLEEP, 200, 1], &mut reply, soon).is_err());
+    too_late(connection, &[TestService::SLEEP, 200, 1], Duration::from_millis(5));
     std::thread::sleep(Duration::from_millis(250));
     connection.call(&[TestService::SLEEP, 5, 3], &mut reply, limit()).unwrap();
     assert_eq!(reply, [5, 3]);

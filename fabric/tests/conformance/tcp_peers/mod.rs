@@ -112,7 +112,7 @@ struct Node {
 }
 
 fn short() -> ListenOptions {
-    let soon = Duration::from_millis(150);
+    let soon = Duration::from_secs(1);
     ListenOptions {
         greeting_time: soon,
         frame_time: soon,

@@ -45,12 +45,12 @@ fn whoever_listens_and_says_nothing_is_named() {
 #[test]
 fn whoever_says_nothing_or_half_of_it_is_hung_up_on() {
     let node = Node::start(short());
+    let began = Instant::now();
     let (mut silent, mut slow) = (node.socket(), node.socket());
     slow.write_all(&hello(0, 0)[..40]).unwrap();
-    let began = Instant::now();
     closes(&mut silent);
     closes(&mut slow);
-    assert!(began.elapsed() >= Duration::from_millis(100));
+    assert!(began.elapsed() >= Duration::from_millis(900));
     node.tells(HangUp::NoGreeting, "did not greet in time");
 
     for half in [&read(0, 8)[..7], &read(0, 8)[..20], &[head(8 + 100, 0, 3), vec![0; 50]].concat()] {

@@ -54,7 +54,7 @@ fn relay(port: u16, fate: impl Fn(usize) -> Fate + Send + Sync + 'static) -> Tcp
 
 /// From one end of a relay to the other.
 const DISTANCE: Duration = Duration::from_millis(30);
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Far more than it takes.
 const LONG: Duration = Duration::from_secs(20);
 
