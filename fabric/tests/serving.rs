@@ -205,7 +205,7 @@ fn work_comes_at_its_time_though_nobody_asks() {
     let at = Instant::now() + Duration::from_millis(600);
     let (worker, turns, _) = Worker::new(Work::At(at));
     let _serving = hub().spawn(worker).unwrap();
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(60);
     while turns.lock().unwrap().last().is_none_or(|&turn| turn < at) {
         assert!(Instant::now() < patience, "the time was slept through");
         std::thread::sleep(Duration::from_millis(5));

@@ -70,7 +70,7 @@ impl Node {
     /// A client's socket, and the bytes of its welcome.
     fn admitted(&self) -> TcpStream {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         let mut hello = b"FPFABTCP".to_vec();
         hello.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
         hello.resize(64, 0);

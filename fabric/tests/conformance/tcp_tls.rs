@@ -156,12 +156,12 @@ mod with_tls {
             let text = self.addresses[which].to_string();
             let at: SocketAddr = text.split_once("://").unwrap().1.parse().unwrap();
             let socket = TcpStream::connect(at).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             socket
         }
 
         fn tells(&self, words: &str) {
-            let patience = Instant::now() + Duration::from_secs(5);
+            let patience = Instant::now() + Duration::from_secs(60);
             while !self.rejected.lock().unwrap().iter().any(|why| why.contains(words)) {
                 assert!(Instant::now() < patience, "{words}: {:?}", self.rejected.lock().unwrap());
                 std::thread::sleep(Duration::from_millis(2));

@@ -398,7 +398,7 @@ fn a_second_start_takes_no_longer_than_the_first() {
     place.start("--load sequential:50K").kill();
     let begun = Instant::now();
     place.start("").says(&["found      50000 keys in the memory"]);
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

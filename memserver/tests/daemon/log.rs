@@ -19,7 +19,7 @@ use crate::tokens::{Node, command, write};
 /// Waits until `condition` holds.
 #[track_caller]
 fn eventually(condition: impl Fn() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < patience, "not in time");
         std::thread::sleep(Duration::from_millis(5));
@@ -140,7 +140,7 @@ fn unread_pipe() -> (OwnedFd, OwnedFd) {
 
 #[track_caller]
 fn end_of(child: &mut Child) -> ExitStatus {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(60);
     loop {
         match child.try_wait().unwrap() {
             Some(ended) => return ended,

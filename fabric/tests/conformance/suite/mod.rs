@@ -80,7 +80,7 @@ pub fn the_end_of_the_memory_node_is_noticed<F: Fixture>(mut fixture: F) {
     fixture.stop_memory_node();
 
     let connection = fixture.connection();
-    let patience = Deadline::after(Duration::from_secs(5));
+    let patience = Deadline::after(Duration::from_secs(60));
     while connection.is_alive() {
         assert!(!patience.has_passed(std::time::Instant::now()), "is_alive stays true");
         std::thread::sleep(Duration::from_millis(1));

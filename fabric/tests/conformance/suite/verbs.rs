@@ -287,7 +287,7 @@ pub fn many_in_flight<F: Fixture>(fixture: &F) {
     endpoint.run(&mut batch).unwrap();
     assert_eq!(batch.u64(counter), 22, "posted changes come before a later batch");
     for (ticket, landing, value) in expected {
-        let patience = Deadline::after(Duration::from_secs(5));
+        let patience = Deadline::after(Duration::from_secs(60));
         let completion = loop {
             match endpoint.poll() {
                 Some(completion) => break completion,

@@ -159,7 +159,7 @@ fn there_are_so_many_connections_and_no_more() {
     node.tells(HangUp::TooMany, "maximum of 3");
     node.tells(HangUp::TooMany, "the client at 127.0.0.1:");
     drop(first);
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while node.counters.connections() > 0 {
         assert!(Instant::now() < patience, "connections that were closed still count");
         std::thread::sleep(Duration::from_millis(1));
@@ -253,7 +253,7 @@ fn clients_of_a_region_that_is_gone_are_hung_up_on_over_all_their_sockets() {
         seen.farewells.extend(all);
     }
     node.waker.wake();
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while connection.is_alive() || node.counters.connections() > 0 {
         assert!(Instant::now() < patience, "the client lives on");
         std::thread::sleep(Duration::from_millis(1));
@@ -288,7 +288,7 @@ fn endpoints_leave_their_sockets_to_one_another() {
     endpoint.read_words(RemoteAddr::region(8), &mut [0]).unwrap();
     assert!(node.counters.connections() <= 3);
     drop((endpoint, connection));
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while node.counters.connections() > 0 || !node.seen.lock().unwrap().clients.is_empty() {
         assert!(Instant::now() < patience, "the client has not gone");
         std::thread::sleep(Duration::from_millis(1));

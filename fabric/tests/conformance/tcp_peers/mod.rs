@@ -145,7 +145,7 @@ impl Node {
 
     fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         socket
     }
 
@@ -161,7 +161,7 @@ impl Node {
 
     /// Waits until the service has begun with its first request.
     fn begins(&self) {
-        let patience = Instant::now() + Duration::from_secs(5);
+        let patience = Instant::now() + Duration::from_secs(60);
         while self.seen.lock().unwrap().begun == 0 {
             assert!(Instant::now() < patience, "no request comes");
             std::thread::sleep(Duration::from_millis(1));
@@ -183,7 +183,7 @@ impl Node {
 
     /// Waits until a peer was hung up on or not let in for this reason, told in these words.
     fn tells(&self, reason: HangUp, words: &str) {
-        let patience = Instant::now() + Duration::from_secs(5);
+        let patience = Instant::now() + Duration::from_secs(60);
         while !self.seen.lock().unwrap().rejected.iter().any(|why| why.contains(words)) {
             assert!(
                 Instant::now() < patience,

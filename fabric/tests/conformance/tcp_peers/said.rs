@@ -71,7 +71,7 @@ fn whoever_says_nothing_or_half_of_it_is_hung_up_on() {
     socket.read_exact(&mut [0; 24]).unwrap();
     node.serves();
     // The others have gone.
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while node.seen.lock().unwrap().clients.len() > 1 {
         assert!(Instant::now() < patience, "those who were hung up on are still clients");
         std::thread::sleep(Duration::from_millis(1));
@@ -144,7 +144,7 @@ fn whoever_does_not_read_holds_little_and_not_for_long() {
     // What the node has not taken in lies in the kernel's buffers, which are bounded.
     assert!(taken < 8 * (8 << 20), "{taken} bytes were taken");
     node.tells(HangUp::UnreadReplies, "did not read in time");
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while node.counters.connections() > 0 {
         assert!(Instant::now() < patience, "somebody is stuck for ever");
         std::thread::sleep(Duration::from_millis(1));
@@ -164,7 +164,7 @@ fn whoever_was_bidden_farewell_and_does_not_read_goes_all_the_same() {
     node.seen.lock().unwrap().farewells.push(client);
     node.waker.wake();
     node.tells(HangUp::UnreadReplies, "did not read in time");
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while node.counters.connections() > 0 {
         assert!(Instant::now() < patience, "it stays for ever");
         std::thread::sleep(Duration::from_millis(1));

@@ -273,7 +273,7 @@ mod tests {
             if let Some(value) = ask(view, memory, key) {
                 return value;
             }
-            assert!(began.elapsed() < Duration::from_secs(10), "nothing is answered");
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing is answered");
             std::thread::yield_now();
         }
     }
@@ -281,7 +281,7 @@ mod tests {
     fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         let began = Instant::now();
         while !is_so() {
-            assert!(began.elapsed() < Duration::from_secs(10), "{what}");
+            assert!(began.elapsed() < Duration::from_secs(60), "{what}");
             std::thread::yield_now();
         }
     }
