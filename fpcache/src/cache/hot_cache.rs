@@ -159,8 +159,8 @@ impl HotCache {
     }
 
     /// The key's record is no longer where the entry says. Drops the entry as
-    /// [`forget`](Self::forget) does, but counts nothing: the one who asks has removed the record
-    /// himself.
+    /// [`forget`](Self::forget) does, but counts nothing, because the caller has removed the
+    /// record itself.
     pub fn remove(&self, probe: &CacheProbe, cached: CachedSlot) {
         if let Some(bucket) = self.bucket_of(probe) {
             let seen = SeenEntry::by(cached, probe);

@@ -133,7 +133,7 @@ impl DirectoryPage {
             out.push(descriptor);
             rest = after;
         }
-        if rest.is_empty() { Ok(()) } else { Err(damaged("there are bytes behind its descriptors")) }
+        if rest.is_empty() { Ok(()) } else { Err(damaged("there are bytes after its descriptors")) }
     }
 }
 

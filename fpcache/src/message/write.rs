@@ -117,7 +117,7 @@ fn operations_in<'a, K: KeySpace>(
     let mut rest = Cursor::new(operations);
     std::iter::from_fn(move || {
         if left == 0 && !std::mem::take(&mut rest).rest().is_empty() {
-            return Some(Err(malformed("it has bytes behind its last operation")));
+            return Some(Err(malformed("it has bytes after its last operation")));
         }
         left = left.checked_sub(1)?;
         let operation = take_operation::<K>(&mut rest);

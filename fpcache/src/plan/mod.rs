@@ -55,7 +55,7 @@ impl Plan {
 /// Which plan lookups use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanChoice {
-    /// The cheaper one for each window.
+    /// The cheapest plan for each key or group of keys, by the costs of the fabric.
     #[default]
     Auto,
     /// Always this one.

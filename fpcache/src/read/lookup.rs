@@ -61,7 +61,7 @@ pub fn look_up_word<K: KeySpace, E: Endpoint>(
 }
 
 /// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does,
-/// in round trips and bytes, but for a external value, which is not READ.
+/// in round trips and bytes, but for an external value, which is not READ.
 ///
 /// # Errors
 /// As for [`look_up`].

@@ -274,7 +274,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
 /// where one of them was written to since its segment was loaded: the slots are read twice to prove
 /// that they were all so at one instant, and again for as long as they change. One more in a few
 /// cases in a thousand, where the nearest record lies further off, and some where many records in a
-/// row were deleted; one for a page of the directory that is not here; one for a external value.
+/// row were deleted; one for a page of the directory that is not here; one for an external value.
 /// The keys of a group share their round trips, for up to 64 MiB of slots and values at a time:
 /// where many keys lie before a long run of slots that were emptied, some wait until others have
 /// done.

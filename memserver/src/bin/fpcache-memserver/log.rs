@@ -1,21 +1,21 @@
-//! The level and the form of what the daemon writes to its standard error.
+//! The level and the format of the messages that the daemon writes to standard error.
 
 use clap::ValueEnum;
 use fpcache_memserver::daemon::LogFormat;
 use tracing::level_filters::LevelFilter;
 
-/// The least of what is written.
+/// The lowest level of messages that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
-    /// Nothing
+    /// No messages
     Off,
-    /// What has failed
+    /// Failures
     Error,
-    /// What may need somebody's attention, too
+    /// Also what may need attention
     Warn,
-    /// What an operator has asked for and what is well again, too
+    /// Also operator requests and recoveries
     Info,
-    /// Clients that come and go, too
+    /// Also clients that connect and leave
     Debug,
 }
 
@@ -31,7 +31,7 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// How it is written.
+/// The format of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogForm {
     /// Text without the time, which a service manager's journal adds

@@ -74,11 +74,11 @@ struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
     capacity: Option<u64>,
 
-    /// The least of what is written to the standard error
+    /// Lowest level of messages written to standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info", env = "FPCACHE_LOG")]
     log: LogLevel,
 
-    /// How it is written, a line each
+    /// Format of these messages, one per line
     #[arg(long, value_enum, value_name = "FORM", default_value = "plain", env = "FPCACHE_LOG_FORMAT")]
     log_format: LogForm,
 
