@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod density;
+mod documents;
 mod fabric;
 mod growth;
 mod memory_node;
