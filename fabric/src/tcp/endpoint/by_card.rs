@@ -1,38 +1,12 @@
-//! Batches that are executed while their caller waits: over the socket, or by a card.
+//! Batches that a network card runs, and READs of words.
 
-use super::{TcpEndpoint, answers_too_late, left};
+use super::{TcpEndpoint, left};
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 use crate::tcp::card_reads::ByCard;
 use crate::verbs::{Batch, RemoteAddr};
 
 impl TcpEndpoint {
-    /// Fails if the time is over: before anything is counted, as nothing is sent then, and the
-    /// socket stays.
-    pub(super) fn begin_in_time(&self) -> Result<(), FabricError> {
-        if self.is_late() { Err(answers_too_late()) } else { Ok(()) }
-    }
-
-    /// Runs a batch without counting it.
-    pub(super) fn execute(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
-        if let Some(outcome) = self.execute_by_card(batch) {
-            return outcome;
-        }
-        self.begin()?;
-        if let Some(len) = batch.oversize() {
-            return Err(FabricError::oversize(len));
-        }
-        self.submit(None, std::mem::take(batch));
-        let finished = self.finish();
-        match self.ran.take() {
-            Some((back, result)) => {
-                *batch = back;
-                finished.and(result)
-            }
-            None => finished.and_then(|()| Err(self.session.link.disconnected())),
-        }
-    }
-
     /// Runs a batch by the network card, if there is one and it can.
     #[inline]
     pub(super) fn execute_by_card(&mut self, batch: &mut Batch) -> Option<Result<(), FabricError>> {
