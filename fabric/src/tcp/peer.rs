@@ -217,43 +217,6 @@ impl Peer {
         [greeting, partial, stuck, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Moves what can be moved: sends what waits, receives, answers.
-    pub(super) fn pump(&mut self, buffers: &mut PeerBuffers) -> Progressed {
-        if self.is_unsent() {
-            match self.send_rest() {
-                Ok(true) => {}
-                Ok(false) => return Progressed::Idle,
-                Err(end) => return Progressed::Closed(end),
-            }
-        }
-        let outcome = match &self.stage {
-            Stage::Greeting => self.greet(buffers),
-            Stage::Challenged(_) => self.check_proof(buffers),
-            Stage::Waiting(_) | Stage::Held(_) => return Progressed::Idle,
-            Stage::Open { client, .. } => {
-                if !client.is_open.load(Ordering::Relaxed) {
-                    // An answer may have been posted just now, before the word that it is hung up
-                    // on, which will end this, too.
-                    return if self.asked.is_some() {
-                        Progressed::Idle
-                    } else {
-                        Progressed::Closed(CloseReason::Parted)
-                    };
-                }
-                // Taken out for that: a copy of the pointer would change a count that sockets of
-                // the client on other threads share.
-                let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
-                let outcome = match &stage {
-                    Stage::Open { client, is_first } => self.serve(client, *is_first, buffers),
-                    _ => Ok(Progressed::Idle),
-                };
-                self.stage = stage;
-                outcome
-            }
-        };
-        outcome.unwrap_or_else(Progressed::Closed)
-    }
-
     /// Why nothing comes any more.
     pub(super) fn lost(&self) -> CloseReason {
         match self.stream.fault() {

@@ -1,8 +1,9 @@
-//! Requests of a client that was let in.
+//! The progress of a connection: what comes of its peer, and the answers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::stage::Stage;
 use super::{Arriving, KEEP, Peer, PeerBuffers, Progressed};
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{CardAnswer, PeerQueuePair, ServedAreas};
@@ -24,8 +25,45 @@ const ENCRYPTED: usize = 32 << 10;
 const ANSWER_COST: usize = 64;
 
 impl Peer {
+    /// Moves what can be moved: sends what waits, receives, answers.
+    pub(in crate::tcp) fn pump(&mut self, buffers: &mut PeerBuffers) -> Progressed {
+        if self.is_unsent() {
+            match self.send_rest() {
+                Ok(true) => {}
+                Ok(false) => return Progressed::Idle,
+                Err(end) => return Progressed::Closed(end),
+            }
+        }
+        let outcome = match &self.stage {
+            Stage::Greeting => self.greet(buffers),
+            Stage::Challenged(_) => self.check_proof(buffers),
+            Stage::Waiting(_) | Stage::Held(_) => return Progressed::Idle,
+            Stage::Open { client, .. } => {
+                if !client.is_open.load(Ordering::Relaxed) {
+                    // An answer may have been posted just now, before the word that it is hung up
+                    // on, which will end this, too.
+                    return if self.asked.is_some() {
+                        Progressed::Idle
+                    } else {
+                        Progressed::Closed(CloseReason::Parted)
+                    };
+                }
+                // Taken out for that: a copy of the pointer would change a count that sockets of
+                // the client on other threads share.
+                let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
+                let outcome = match &stage {
+                    Stage::Open { client, is_first } => self.serve(client, *is_first, buffers),
+                    _ => Ok(Progressed::Idle),
+                };
+                self.stage = stage;
+                outcome
+            }
+        };
+        outcome.unwrap_or_else(Progressed::Closed)
+    }
+
     /// Receives and answers frames.
-    pub(super) fn serve(
+    fn serve(
         &mut self,
         client: &Arc<Client>,
         is_first: bool,
