@@ -84,6 +84,7 @@ pub mod shm;
 mod spin;
 mod target;
 pub mod tcp;
+mod turns;
 pub mod verbs;
 
 pub use clock::{Clock, Deadline, SystemClock};

@@ -12,7 +12,8 @@ use crate::error::FabricError;
 use crate::memory::SharedMemory;
 use crate::meter::{Meter, MeterSnapshot};
 use crate::ring::RingLayout;
-use crate::rpc::{Caller, SharedCaller};
+use crate::rpc::Caller;
+use crate::turns::SharedCaller;
 use crate::verbs::AreaId;
 
 /// The parts of a new connection, however it was made.

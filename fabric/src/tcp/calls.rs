@@ -16,8 +16,8 @@ use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::meter::Meter;
-use crate::rpc::Calls;
 use crate::spin::Spin;
+use crate::turns::Calls;
 use crate::verbs::Tally;
 
 /// Bytes that are received at once.

@@ -25,9 +25,9 @@ use crate::meter::{Meter, MeterSnapshot};
 use crate::node_end::Watch;
 use crate::rdma::{CardCounts, RdmaError};
 use crate::region::RegionName;
-use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
 use crate::target::Target;
+use crate::turns::SharedCaller;
 use greeting::Greeting;
 use session::{Session, begin};
 
