@@ -59,7 +59,8 @@ mod unauthenticated;
 
 pub use address::TcpAddress;
 pub use address::error::TcpAddressError;
-pub use client::{ConnectOptions, TcpConnection, connect};
+pub use calls::TcpConnection;
+pub use client::{ConnectOptions, connect};
 pub use counters::HangUp;
 pub use endpoint::TcpEndpoint;
 pub use listener::{AccessKeeper, Listener};

@@ -1,9 +1,11 @@
-//! Requests to the memory node's service, over the socket that a connection came with.
+//! Connections, and their requests to the memory node's service over the socket that they came with.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::client::session::Session;
+use super::endpoint::TcpEndpoint;
 use super::frame::{
     CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
     padding,
@@ -13,11 +15,13 @@ use super::socket::{Moved, Ready, wait};
 use super::stream::Stream;
 use crate::bell::Bell;
 use crate::clock::Deadline;
+use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::mapped::Link;
-use crate::meter::Meter;
+use crate::meter::{Meter, MeterSnapshot};
+use crate::rdma::CardCounts;
 use crate::spin::Spin;
-use crate::turns::Calls;
+use crate::turns::{Calls, SharedCaller};
 use crate::verbs::Tally;
 
 /// Bytes that are received at once.
@@ -298,76 +302,93 @@ impl Calls for Caller {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::os::unix::net::UnixStream;
+/// A connection to a memory node over TCP or a unix socket. Its requests go over the socket that it
+/// came with, and each of its endpoints has one of its own: no lock stands between them, and the
+/// memory node's threads share them out. They live and die together. Closes when it and all its
+/// endpoints have been dropped.
+#[derive(Debug)]
+pub struct TcpConnection {
+    pub(super) session: Arc<Session>,
+    pub(super) caller: SharedCaller<Caller>,
+    pub(super) bell: Bell,
+    pub(super) call_meter: Arc<Meter>,
+    pub(super) incarnation: u64,
+    pub(super) creation: u64,
+}
 
-    use super::*;
-    use crate::verbs::MAX_REQUEST_BYTES;
-
-    /// A caller, and the memory node's end of its socket.
-    fn caller(call_reply: u32) -> (Caller, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let stream = Stream::new(Bell::new(ours.into()), None);
-        let link = Arc::new(Link::new("a test").unwrap());
-        let silence = Arc::new(SilenceTimer::new(Duration::from_secs(5)));
-        let limits = Limits { batch_bytes: 4096, reply_bytes: 4096, call_request: 4096, call_reply };
-        (Caller::new((stream, link, silence), limits, Duration::ZERO, Arc::default()), theirs)
-    }
-
-    /// The head of a reply, as it comes.
-    fn head(bytes: u32, tag: u16, body: &[u8]) -> Vec<u8> {
-        let words = ReplyHead { bytes, tag, status: SERVED, word: checksum(body) }.encode();
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
-    #[test]
-    fn a_call_ends_with_its_deadline_though_more_of_its_reply_is_there() {
-        let most = MAX_REQUEST_BYTES as u32;
-        let (mut caller, mut node) = caller(most);
-        node.set_nonblocking(true).unwrap();
-        node.write_all(&head(most, 0, &[])).unwrap();
-        let (mut held, some) = (0, [0; 4096]);
-        while let Ok(bytes) = node.write(&some) {
-            held += bytes;
-        }
-        // One look, and one more for what may have come with the deadline.
-        let taken = 2 * READS * INPUT;
-        assert!(held > taken, "the socket holds {held} bytes");
-        caller.post(&[1]).unwrap();
-        let outcome = caller.wait(&mut Vec::new(), Deadline::at(Instant::now()));
-        assert!(matches!(outcome, Err(FabricError::DeadlinePassed { .. })), "{outcome:?}");
-        assert!(caller.body.len() <= taken, "{} of {held} bytes were taken", caller.body.len());
-    }
-
-    #[test]
-    fn replies_arrive_in_whatever_pieces() {
-        let bodies: Vec<Vec<u8>> =
-            [0, 1, 7, 8, 9, 5_000, 3 * INPUT + 5].map(|len| vec![len as u8; len]).into();
-        for piece in [1, 3, HEAD_BYTES - 1, HEAD_BYTES + 1, INPUT - 1, INPUT, 5 * INPUT] {
-            let (mut caller, mut node) = caller(1 << 20);
-            for (tag, body) in bodies.iter().enumerate() {
-                // One that is given up comes before.
-                let tag = 2 * tag as u16;
-                let mut bytes = head(3, tag, b"old");
-                bytes.extend_from_slice(b"old\0\0\0\0\0");
-                bytes.extend_from_slice(&head(body.len() as u32, tag + 1, body));
-                bytes.extend_from_slice(body);
-                bytes.resize(bytes.len() + padding(body.len()), 0);
-                caller.post(&[1]).unwrap();
-                caller.post(&[2]).unwrap();
-                let mut reply = Vec::new();
-                std::thread::scope(|scope| {
-                    scope.spawn(|| {
-                        for bytes in bytes.chunks(piece) {
-                            node.write_all(bytes).unwrap();
-                        }
-                    });
-                    caller.wait(&mut reply, Deadline::after(Duration::from_secs(10))).unwrap();
-                });
-                assert!(reply == *body, "{} bytes in pieces of {piece}", body.len());
-            }
+impl Drop for TcpConnection {
+    fn drop(&mut self) {
+        if self.session.link.is_inherited() {
+            // The memory node must notice when the process ends whose connection it is.
+            self.bell.detach_inherited();
         }
     }
 }
+
+impl TcpConnection {
+    /// Counts of its endpoints' use of network cards, where its address asks for that.
+    #[must_use]
+    pub fn card_counts(&self) -> Option<CardCounts> {
+        self.session.card.as_ref().map(|shared| shared.card_counters.counts())
+    }
+
+    /// Why it began without the network card that its address asks for, if it did. Its endpoints
+    /// try again from time to time.
+    #[must_use]
+    pub fn card_trouble(&self) -> Option<&FabricError> {
+        self.session.card.as_ref().and_then(|shared| shared.trouble())
+    }
+}
+
+impl Connection for TcpConnection {
+    type Endpoint = TcpEndpoint;
+
+    /// Its socket is connected at its first use.
+    fn endpoint(&self) -> TcpEndpoint {
+        TcpEndpoint::new(&self.session)
+    }
+
+    fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
+        self.caller.post(request, deadline)
+    }
+
+    fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
+        self.caller.poll(posted, reply)
+    }
+
+    fn wait(&self, posted: Posted, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        self.caller.wait(posted, reply, deadline)
+    }
+
+    fn give_up(&self, posted: Posted) {
+        self.caller.give_up(&posted);
+    }
+
+    fn max_request(&self) -> usize {
+        self.session.limits.call_request as usize
+    }
+
+    fn max_reply(&self) -> usize {
+        self.session.limits.call_reply as usize
+    }
+
+    #[inline]
+    fn is_alive(&self) -> bool {
+        self.session.link.is_alive()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn creation(&self) -> u64 {
+        self.creation
+    }
+
+    fn call_meter(&self) -> MeterSnapshot {
+        self.call_meter.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests;
