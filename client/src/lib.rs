@@ -136,10 +136,10 @@ mod ordered;
 mod outcomes;
 mod pipeline;
 mod pool;
-mod read;
 mod reader;
 mod records;
 mod remote;
+mod scans;
 mod session;
 #[cfg(feature = "sim")]
 mod simulated;

@@ -1,30 +1,26 @@
-//! Readers, for one thread each.
+//! Readers, for one thread each, and lookups of clients and readers.
 //!
-//! Each read is written once, for readers, here and in [`ordered`](crate::ordered): those of
-//! clients are made by a reader that is lent, for the call, what the thread holds of its client.
+//! Each read is written once, for readers, here, in [`scans`](crate::scans) and in
+//! [`ordered`](crate::ordered): those of clients are made by a reader that is lent, for the call,
+//! what the thread holds of its client.
 #![allow(private_bounds, reason = "programs name none but readers of their own")]
 
-use std::borrow::Borrow;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::RecordToken;
-use fpcache::read::{Cost, Outcome, Wanted};
+use fpcache::read::{Outcome, Wanted};
 
 use crate::answers::{Answers, Found, into_buffer};
-use crate::client::{Record, TableClient, Transport};
-use crate::core::Rest;
+use crate::client::{TableClient, Transport};
 use crate::error::ClientError;
-use crate::flow::ScanFlow;
 use crate::key::AsKey;
 use crate::one_node::{Borrowed, ByKind, Holds, Owned, SharedCore, with_direct};
 use crate::pool::PoolHeld;
-use crate::span::end_of_prefix;
 
 /// Reads a table from one thread at a time, with its own endpoint, buffers and view of the table,
 /// so that a call takes no lock, does not look up thread-local state, and allocates only what it
@@ -109,6 +105,72 @@ impl<K: BuildKeys> TableClient<K> {
                 pool.here(|held| read(Reader::of(Transport::Pool((&**pool, held)), deadline)))
             }
         }
+    }
+}
+
+impl<K: BuildKeys> TableClient<K> {
+    /// The value of `key`, or `None` if it is absent. One or two dependent round trips, depending
+    /// on the [`Plan`](crate::Plan), and one more for an external value; see the
+    /// [crate](crate#cost) for rarer costs. [`get_into`](Self::get_into) avoids the allocation.
+    ///
+    /// # Errors
+    /// The memory node is down, which is not waited for; it says nothing, or the record is being
+    /// written, until the deadline; it has no such table.
+    pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
+        self.here(|mut reader| reader.get(key))
+    }
+
+    /// Reads the value of `key` into `value`, whose content is replaced, and returns version, plan
+    /// and cost. Does not allocate if `value` has the capacity. An absent key leaves `value` empty.
+    #[inline]
+    pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+        self.here(|mut reader| reader.get_into(key, value))
+    }
+
+    /// Whether `key` exists. An external value is not read.
+    pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
+        self.here(|mut reader| reader.contains(key))
+    }
+
+    /// The values of `keys`, in the same order. Each 4,096 keys share round trips: as many as the
+    /// slowest of them needs, and one more per 64 MiB that they read. The deadline is that of all
+    /// keys together; where memory is mapped, the clock is looked at after each 1,024 of them. Each
+    /// answer is linearizable on its own.
+    ///
+    /// ```
+    /// # #[cfg(feature = "embedded")]
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// # let client = fpcache_client::Client::embedded(16 << 20)?;
+    /// # client.put(10, &[1; 8])?;
+    /// # client.put(20, &[2; 8])?;
+    /// let values = client.multi_get(&[10u64, 15, 20])?;
+    /// assert_eq!(values, [Some(vec![1; 8]), None, Some(vec![2; 8])]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "embedded"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); the group fails as a whole.
+    pub fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        self.here(|mut reader| reader.multi_get(keys))
+    }
+
+    /// As [`multi_get`](Self::multi_get), into reusable buffers: does not allocate once they are
+    /// large enough.
+    #[inline]
+    pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
+        self.here(|mut reader| reader.multi_get_into(keys, answers))
+    }
+
+    /// Whether each of `keys` exists, in the same order. See [`multi_get`](Self::multi_get);
+    /// external values are not read.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); the group fails as a whole.
+    pub fn multi_contains(&self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
+        self.here(|mut reader| reader.multi_contains(keys))
     }
 }
 
@@ -231,82 +293,6 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         let keys = keys.iter().map(AsKey::as_key);
         with_held!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
     }
-
-    /// Up to `limit` records from `start` on. As [`Client::scan`](crate::Client::scan).
-    pub fn scan(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
-        let mut records = Vec::new();
-        self.scan_with(start, limit, |key, value| records.push((key.borrow().to_owned(), value.to_vec())))?;
-        Ok(records)
-    }
-
-    /// Up to `limit` keys from `start` on. As [`Client::scan_keys`](crate::Client::scan_keys).
-    pub fn scan_keys(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
-        self.keys_up((start.as_key(), None), limit)
-    }
-
-    /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
-    pub fn scan_range_keys(
-        &mut self,
-        start: impl AsKey<K>,
-        end: impl AsKey<K>,
-        limit: usize,
-    ) -> Result<Vec<K::Owned>, ClientError> {
-        self.keys_up((start.as_key(), Some(end.as_key())), limit)
-    }
-
-    fn keys_up(
-        &mut self,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
-    ) -> Result<Vec<K::Owned>, ClientError> {
-        let mut keys = Vec::new();
-        let take = |key: K::View<'_>, _: &[u8]| keys.push(key.borrow().to_owned());
-        self.scan_up((start, end, Wanted::Presence), limit, take)?;
-        Ok(keys)
-    }
-
-    /// As [`scan`](Self::scan), but passes each record to `take`, until that wants no more.
-    pub fn scan_with<F: ScanFlow>(
-        &mut self,
-        start: impl AsKey<K>,
-        limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), None, Wanted::Value), limit, take)
-    }
-
-    /// Passes up to `limit` records from `start` to `end`, exclusive, to `take`, in key order.
-    pub fn scan_range<F: ScanFlow>(
-        &mut self,
-        start: impl AsKey<K>,
-        end: impl AsKey<K>,
-        limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), Some(end.as_key()), Wanted::Value), limit, take)
-    }
-
-    /// Scans from a key up to an end.
-    pub(crate) fn scan_up<F: ScanFlow>(
-        &mut self,
-        (start, end, wanted): (&K::Key, Option<&K::Key>, Wanted),
-        limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, wanted));
-        with_held!(self, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
-    }
-
-    /// Scans from the greatest key within a bound down to a key.
-    pub(crate) fn scan_down<F: ScanFlow>(
-        &mut self,
-        (from, to): (&K::Key, Bound<&K::Key>),
-        limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
-        with_held!(self, (core, held) => core.scan_back(held, &mut rest, from, self.deadline, take))
-    }
 }
 
 impl<H: Holds> Reader<U64Keys, H> {
@@ -330,31 +316,6 @@ impl<H: Holds> Reader<U64Keys, H> {
     ) -> Result<usize, ClientError> {
         let answers = (values, found);
         with_held!(self, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
-    }
-}
-
-impl<H: Holds> Reader<ByteKeys, H> {
-    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
-    pub fn scan_prefix<F: ScanFlow>(
-        &mut self,
-        prefix: impl AsRef<[u8]>,
-        limit: usize,
-        take: impl FnMut(&[u8], &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let prefix = prefix.as_ref();
-        self.scan_up((prefix, end_of_prefix(prefix).as_deref(), Wanted::Value), limit, take)
-    }
-
-    /// As [`scan_prefix`](Self::scan_prefix), in descending key order.
-    pub fn scan_prefix_back<F: ScanFlow>(
-        &mut self,
-        prefix: impl AsRef<[u8]>,
-        limit: usize,
-        take: impl FnMut(&[u8], &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let (prefix, end) = (prefix.as_ref(), end_of_prefix(prefix.as_ref()));
-        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        self.scan_down((prefix, to), limit, take)
     }
 }
 

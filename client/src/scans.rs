@@ -1,0 +1,193 @@
+//! Scans of clients and readers.
+#![allow(private_bounds, reason = "programs name none but readers of their own")]
+
+use std::borrow::Borrow;
+use std::ops::Bound;
+
+use fpcache::key_space::{BuildKeys, ByteKeys};
+use fpcache::read::{Cost, Wanted};
+
+use crate::client::{ByteClient, Record, TableClient};
+use crate::core::Rest;
+use crate::error::ClientError;
+use crate::flow::ScanFlow;
+use crate::key::AsKey;
+use crate::one_node::Holds;
+use crate::reader::{Reader, with_held};
+use crate::span::end_of_prefix;
+
+impl<K: BuildKeys> TableClient<K> {
+    /// Up to `limit` records in key order, beginning with the least key not below `start`. One
+    /// round trip per 256 KiB of slots and of external values; [`scan_with`](Self::scan_with) holds
+    /// at most 32 MiB of these at a time.
+    pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
+        self.here(|mut reader| reader.scan(start, limit))
+    }
+
+    /// Up to `limit` keys in their order, beginning with the least not below `start`: a
+    /// [`scan`](Self::scan) that returns no values, and READs none that are external.
+    pub fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
+        self.here(|mut reader| reader.scan_keys(start, limit))
+    }
+
+    /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys), and
+    /// of a table over several memory nodes those alone are read that have keys of the range.
+    pub fn scan_range_keys(
+        &self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        self.here(|mut reader| reader.scan_range_keys(start, end, limit))
+    }
+
+    /// As [`scan`](Self::scan), but passes each record to `take`, until that returns
+    /// [`ControlFlow::Break`](std::ops::ControlFlow::Break), if it returns [such](ScanFlow). It may
+    /// use this client: it then reads with buffers that are made for that call.
+    pub fn scan_with<F: ScanFlow>(
+        &self,
+        start: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        self.here(|mut reader| reader.scan_with(start, limit, take))
+    }
+
+    /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
+    /// order.
+    pub fn scan_range<F: ScanFlow>(
+        &self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        self.here(|mut reader| reader.scan_range(start, end, limit, take))
+    }
+}
+
+impl ByteClient {
+    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
+    pub fn scan_prefix<F: ScanFlow>(
+        &self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        self.here(|mut reader| reader.scan_prefix(prefix, limit, take))
+    }
+
+    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in descending key
+    /// order.
+    pub fn scan_prefix_back<F: ScanFlow>(
+        &self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        self.here(|mut reader| reader.scan_prefix_back(prefix, limit, take))
+    }
+}
+
+impl<K: BuildKeys, H: Holds> Reader<K, H> {
+    /// Up to `limit` records from `start` on. As [`Client::scan`](crate::Client::scan).
+    pub fn scan(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
+        let mut records = Vec::new();
+        self.scan_with(start, limit, |key, value| records.push((key.borrow().to_owned(), value.to_vec())))?;
+        Ok(records)
+    }
+
+    /// Up to `limit` keys from `start` on. As [`Client::scan_keys`](crate::Client::scan_keys).
+    pub fn scan_keys(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
+        self.keys_up((start.as_key(), None), limit)
+    }
+
+    /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
+    pub fn scan_range_keys(
+        &mut self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        self.keys_up((start.as_key(), Some(end.as_key())), limit)
+    }
+
+    fn keys_up(
+        &mut self,
+        (start, end): (&K::Key, Option<&K::Key>),
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        let mut keys = Vec::new();
+        let take = |key: K::View<'_>, _: &[u8]| keys.push(key.borrow().to_owned());
+        self.scan_up((start, end, Wanted::Presence), limit, take)?;
+        Ok(keys)
+    }
+
+    /// As [`scan`](Self::scan), but passes each record to `take`, until that wants no more.
+    pub fn scan_with<F: ScanFlow>(
+        &mut self,
+        start: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        self.scan_up((start.as_key(), None, Wanted::Value), limit, take)
+    }
+
+    /// Passes up to `limit` records from `start` to `end`, exclusive, to `take`, in key order.
+    pub fn scan_range<F: ScanFlow>(
+        &mut self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        self.scan_up((start.as_key(), Some(end.as_key()), Wanted::Value), limit, take)
+    }
+
+    /// Scans from a key up to an end.
+    pub(crate) fn scan_up<F: ScanFlow>(
+        &mut self,
+        (start, end, wanted): (&K::Key, Option<&K::Key>, Wanted),
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, wanted));
+        with_held!(self, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
+    }
+
+    /// Scans from the greatest key within a bound down to a key.
+    pub(crate) fn scan_down<F: ScanFlow>(
+        &mut self,
+        (from, to): (&K::Key, Bound<&K::Key>),
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
+        with_held!(self, (core, held) => core.scan_back(held, &mut rest, from, self.deadline, take))
+    }
+}
+
+impl<H: Holds> Reader<ByteKeys, H> {
+    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
+    pub fn scan_prefix<F: ScanFlow>(
+        &mut self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        let prefix = prefix.as_ref();
+        self.scan_up((prefix, end_of_prefix(prefix).as_deref(), Wanted::Value), limit, take)
+    }
+
+    /// As [`scan_prefix`](Self::scan_prefix), in descending key order.
+    pub fn scan_prefix_back<F: ScanFlow>(
+        &mut self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        let (prefix, end) = (prefix.as_ref(), end_of_prefix(prefix.as_ref()));
+        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.scan_down((prefix, to), limit, take)
+    }
+}
