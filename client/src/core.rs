@@ -1,17 +1,16 @@
 //! The core of a client, over one kind of connection: sessions, readers, retries.
 
 mod array_lookups;
-mod attempts;
 mod change_checks;
 mod connector;
 mod creating;
 mod gather;
 mod nearest;
-mod ordered;
 mod pieces;
 mod posting;
 mod read;
 mod recover;
+mod scans;
 #[cfg(feature = "tokio")]
 mod section;
 mod sending;
@@ -41,7 +40,7 @@ use crate::counters::{Counters, LiveCounters};
 use crate::error::ClientError;
 use crate::key_kind::read_kind;
 use crate::session::{Session, TableStats};
-use crate::thread_exit::{ThreadRelease, here};
+use crate::thread_exit::ThreadRelease;
 use crate::timed_lock::TimedLock;
 #[cfg(feature = "tokio")]
 pub(crate) use array_lookups::check_lengths;
@@ -52,7 +51,7 @@ pub(crate) use connector::{Connector, EndpointOf, HeldContext};
 #[cfg(feature = "tokio")]
 pub(crate) use gather::FEW_TRIES;
 pub(crate) use posting::Lane;
-pub(crate) use read::Rest;
+pub(crate) use scans::Rest;
 #[cfg(feature = "tokio")]
 pub(crate) use section::{Section, SectionRead};
 use sending::Writer;
@@ -133,12 +132,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of its table.
-    #[inline]
-    fn number(&self) -> u64 {
-        self.number.load(Ordering::Acquire)
-    }
-
     /// The connection in use.
     pub(crate) fn connection(&self) -> Arc<T::Connection> {
         Arc::clone(&self.session().connection)
@@ -192,12 +185,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Takes a table that was lost for the empty one it is now.
     pub(crate) fn accept_loss(&self) {
         self.has_opened.store(false, Ordering::Relaxed);
-    }
-
-    /// Runs `f` with what the calling thread holds of this client.
-    #[inline]
-    pub(crate) fn here<R>(&self, f: impl FnOnce(&mut HeldContext<K, T>) -> R) -> R {
-        here(&self.threads, |held| held.is_none().then(|| self.weak_self.clone()), f)
     }
 
     /// A number of the process, which changes when this handle has come to a child by a fork.

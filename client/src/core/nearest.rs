@@ -1,11 +1,13 @@
-//! Searches for the records nearest to groups of keys, piece by piece and attempt by attempt: see
-//! [`gather`](super::gather).
+//! Searches for the records nearest to keys: to one, or to a group, piece by piece and attempt by
+//! attempt, as in [`gather`](super::gather).
 
 use std::borrow::Borrow;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, Nearest, NearestScratch, Neighbour, ReadError, Side, drive_while, find_nearest};
+use fpcache::read::{
+    Cost, Nearest, NearestScratch, Neighbour, ReadError, Side, drive_while, find_nearest, find_nearest_to,
+};
 use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
 
@@ -16,6 +18,9 @@ use super::pieces::{Pieces, keys_of_piece};
 use super::{Connector, Core, HeldContext};
 use crate::error::ClientError;
 use crate::session::Buffers;
+
+/// Round trips between two looks at the clock.
+const UNTIMED: u32 = 64;
 
 /// What was found: a record, if there is one, with its version, and what it cost.
 struct NearestFound<K: BuildKeys> {
@@ -108,6 +113,41 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> NearestGroup<'k, 
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// Finds the record nearest to a key, and passes it to `take`.
+    #[inline]
+    pub(crate) fn nearest_to<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        (side, key): (Side, &K::Key),
+        within: Duration,
+        mut take: impl FnMut(Option<Neighbour<'_, K>>) -> R,
+    ) -> Result<(R, Cost), ClientError> {
+        let mut goes_on = self.patience(within);
+        let found = self.with_table(held, within, |buffers, table| {
+            let Buffers { endpoint, nearest, .. } = buffers;
+            let take = |found: Option<Neighbour<'_, K>>, cost| (take(found), cost);
+            find_nearest_to(endpoint, table.view(), nearest, (side, key), &mut goes_on, take)
+        });
+        match found {
+            Err(error) if error.is_of_empty_table() => Ok((take(None), Cost::default())),
+            found => found,
+        }
+    }
+
+    /// Lets a search continue for this long, from the first look at the clock on.
+    #[inline]
+    pub(super) fn patience(&self, within: Duration) -> impl FnMut(u32) -> bool {
+        let mut started = None;
+        move |round_trips| {
+            // Most have ended long before: the clock is not looked at for them.
+            if !round_trips.is_multiple_of(UNTIMED) {
+                return true;
+            }
+            let now = self.clock.now();
+            now.saturating_duration_since(*started.get_or_insert(now)) < within
+        }
+    }
+
     /// Finds the records nearest to a group of keys, and passes each to `take`, in the order of the
     /// keys: some of them also before an error. None if the table has no parameters yet.
     #[inline]

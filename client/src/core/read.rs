@@ -1,24 +1,20 @@
-//! Lookups and scans, with retries.
+//! Lookups, and the attempts that every read is made of, repeated until there is an answer.
 
-use std::borrow::Borrow;
-use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
-use fpcache::read::{
-    Cost, Outcome, ReadError, Scan, ScanScratch, Wanted, WordAnswer, contains, look_up, look_up_word,
-};
+use fpcache::read::{Outcome, ReadError, WordAnswer, contains, look_up, look_up_word};
+use fpcache::sabotage::Sabotage;
 use fpcache::table::Table;
-use fpcache_fabric::Endpoint;
+use fpcache_fabric::{Connection, Endpoint};
 
-use super::attempts::drive_while_progressing;
-use super::recover::Retry;
-use super::{Connector, Core, EndpointOf, HeldContext};
-use crate::empty_tables::or_if_empty;
+use super::recover::{AttemptError, Failure, NextStep, Retry};
+use super::{Connector, ContextOf, Core, EndpointOf, HeldContext};
 use crate::error::ClientError;
-use crate::flow::ScanFlow;
 use crate::session::{Buffers, ReaderContext};
+use crate::thread_exit::here;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// The answer of a lookup without anything rare in it, in a table of words.
@@ -97,129 +93,219 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Scans from where `rest` begins up to `end`, and passes each record to `take` in key order:
-    /// keys alone where only their presence is wanted. Records found before the directory turned
-    /// out to be out of date, or the memory node to be down, are passed on, and the scan continues
-    /// after them, until `take` wants no more. After an error `rest` says from where.
-    pub(crate) fn scan<F: ScanFlow>(
-        &self,
-        held: &mut HeldContext<K, T>,
-        rest: &mut Rest<K::Owned>,
-        (end, wanted): (Option<&K::Key>, Wanted),
-        within: Duration,
-        mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let mut cost = Cost::default();
-        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, progressed| {
-            let kept = ClearedAtEnd(scan);
-            // It may stop to have what was found taken, or many keys, before there are more.
-            while let Some(from) = rest.from.take() {
-                let limit = if wanted == Wanted::Value { rest.limit } else { rest.limit.min(KEYS_AT_ONCE) };
-                let mut scan = scan_of(table, kept.0, (from.borrow(), end), limit);
-                if wanted != Wanted::Value {
-                    scan = scan.of_keys();
-                }
-                let ended = drive_while_progressing(endpoint, &mut scan, Scan::stuck_at, within);
-                let flow = hand_over::<K, F>(scan.records(), &mut take);
-                // The time that this took is not the rest's.
-                endpoint.set_patience(within);
-                cost += scan.cost();
-                if flow.is_break() {
-                    rest.limit = 0;
-                    return Ok(cost);
-                }
-                rest.limit -= scan.records().len();
-                rest.from = if rest.limit > 0 { uncovered(&scan, limit) } else { None };
-                *progressed |= rest.from.as_ref() != Some(&from);
-                ended?;
-            }
-            Ok(cost)
-        });
-        or_if_empty(scanned, Cost::default())
+    /// Runs `f` with what the calling thread holds of this client.
+    #[inline]
+    pub(crate) fn here<R>(&self, f: impl FnOnce(&mut HeldContext<K, T>) -> R) -> R {
+        here(&self.threads, |held| held.is_none().then(|| self.weak_self.clone()), f)
     }
 
-    /// Passes the first keys of a range to `take`, as many as there is time for, up to `limit` and
-    /// to those of one scan, and says from which key to go on.
+    /// The patience of a call that begins now.
+    #[inline]
+    pub(super) fn begun(&self, within: Duration) -> Retry {
+        let mut retry = Retry::new(within);
+        if T::IS_FAR {
+            retry.deadline(&*self.clock);
+        }
+        retry
+    }
+
+    /// Runs `read` with the reader's buffers and the table until it gives an answer: a directory
+    /// that is out of date is renewed, a lost memory node connected to again, a record that is
+    /// being written read again, all within the deadline. The clock is first looked at when
+    /// something went wrong; over sockets, when the call begins.
+    #[inline]
+    pub(super) fn with_table<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        within: Duration,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        self.by_parts(held, within, |buffers, table, _| read(buffers, table))
+    }
+
+    /// As [`with_table`](Self::with_table), of what is read by parts, of which an attempt that
+    /// fails may have got some: it sets the flag then, and the deadline is then that of the rest.
+    #[inline]
+    pub(super) fn by_parts<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        within: Duration,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        self.attempt_all(held, within, |retry| *retry = self.begun(within), read)
+    }
+
+    /// As [`by_parts`](Self::by_parts), of what has one deadline for all parts.
+    #[inline]
+    pub(super) fn in_time_by_parts<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        within: Duration,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        self.attempt_all(held, within, Retry::note_progress, read)
+    }
+
+    #[inline]
+    fn attempt_all<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        within: Duration,
+        note_progress: impl Fn(&mut Retry),
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        let mut retry = self.begun(within);
+        loop {
+            let mut progressed = false;
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
+                read(buffers, table, &mut progressed)
+            };
+            match self.with_context(held, retry.left(&*self.clock), read) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => {
+                    if progressed {
+                        note_progress(&mut retry);
+                    }
+                    if self.recover(held, *failure, &mut retry)? == NextStep::NoNewer {
+                        self.ask_for_directory(&mut retry);
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`with_table`](Self::with_table), but `None` once the directory has been out of date too
+    /// often since an attempt got on last.
+    #[inline]
+    pub(super) fn try_table<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        retry: &mut Retry,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
+    ) -> Result<Option<R>, ClientError> {
+        loop {
+            let (left, mut progressed) = (retry.left(&*self.clock), false);
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
+                read(buffers, table, &mut progressed)
+            };
+            match self.with_context(held, left, read) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(failure) => {
+                    if progressed {
+                        retry.note_progress();
+                    }
+                    let next: NextStep = self.recover(held, *failure, retry)?;
+                    if retry.must_ask_node(next) {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs `f` with the reader's context for the session in use, for a call that has so much time
+    /// `left`.
+    #[inline]
+    pub(super) fn with_context<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        left: Duration,
+        f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
+    ) -> Result<R, Box<Failure>> {
+        let context = match held {
+            Some(context) if self.is_current(context) => {
+                context.buffers.endpoint.set_patience(left);
+                context
+            }
+            outdated => self.enter(outdated, left)?,
+        };
+        f(context).map_err(|error| context.failed(error))
+    }
+
+    /// What a reader holds, if that is the table in use; for callers without time to renew it.
     #[cfg(feature = "tokio")]
-    pub(crate) fn keys_part(
+    pub(crate) fn present<'h>(&self, held: &'h mut HeldContext<K, T>) -> Option<&'h mut ContextOf<K, T>> {
+        held.as_mut().filter(|context| self.is_current(context))
+    }
+
+    /// Makes one attempt to read with what the calling thread holds; `None` if anything is in the
+    /// way of it, such as that the table has to be fetched. Does not block where memory is mapped.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn at_once<R>(
         &self,
-        held: &mut HeldContext<K, T>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
-        within: Duration,
-        mut take: impl FnMut(&K::Key),
-    ) -> Result<Option<K::Owned>, ClientError> {
-        let (mut goes_on, limit) = (self.patience(within), limit.min(KEYS_AT_ONCE));
-        let found = self.with_table(held, within, |buffers, table| {
-            let mut scan = scan_of(table, &mut buffers.scan, (start, end), limit).of_keys();
-            let ended = fpcache::read::drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
-            let next = uncovered(&scan, limit);
-            if next.as_ref().map(Borrow::borrow) == Some(start) {
-                // What was found before something went wrong counts.
-                ended?;
+        read: impl FnOnce(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+    ) -> Option<R> {
+        self.here(|held| {
+            if self.present(held).is_none() && self.session().fetched().is_none() {
+                return None;
             }
-            scan.records().for_each(|(key, _)| take(key));
-            buffers.scan.clear();
-            Ok(next)
-        });
-        or_if_empty(found, None)
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| read(buffers, table);
+            self.with_context(held, Duration::ZERO, read).ok()
+        })
+    }
+
+    /// What a reader reads with; `None` if something is in the way, which its usual calls get over.
+    pub(crate) fn ready<'h>(
+        &self,
+        held: &'h mut HeldContext<K, T>,
+        left: Duration,
+    ) -> Option<&'h mut ContextOf<K, T>> {
+        let is_current = held.as_ref().is_some_and(|context| self.is_current(context));
+        if !is_current {
+            return self.enter(held, left).ok();
+        }
+        let context = held.as_mut()?;
+        context.buffers.endpoint.set_patience(left);
+        Some(context)
+    }
+
+    /// The number of its table.
+    #[inline]
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// Whether a reader has the table in use.
+    #[inline(always)]
+    pub(super) fn is_current(&self, context: &ContextOf<K, T>) -> bool {
+        context.number == self.number() || Sabotage::ReadersStay.is(self.options.sabotage)
+    }
+
+    /// Gives a reader a context for the session in use, or the one it has the newer table.
+    #[cold]
+    pub(super) fn enter<'h>(
+        &self,
+        held: &'h mut HeldContext<K, T>,
+        left: Duration,
+    ) -> Result<&'h mut ContextOf<K, T>, Box<Failure>> {
+        let (session, number) = self.current();
+        if let Some(context) = held
+            && context.session == session.id
+        {
+            context.buffers.endpoint.set_patience(left);
+            let newer = session.table(&mut context.buffers.endpoint, left, &*self.clock);
+            context.table = newer.map_err(|error| Failure::boxed(AttemptError::Open(error), number))?;
+            context.number = number;
+            // Just found to be there.
+            return held.as_mut().ok_or_else(|| Failure::boxed(AttemptError::Read(ReadError::Stale), number));
+        }
+        // Before the new table is fetched: a reader never holds two.
+        *held = None;
+        // Any numbers that differ between readers will do.
+        let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
+        let context = session.context(number, self.matcher, seed, left, &*self.clock);
+        let context = context.map_err(|error| Failure::boxed(AttemptError::Open(error), number))?;
+        self.has_opened.store(true, Ordering::Release);
+        Ok(held.insert(context))
     }
 }
 
-/// Keys that are scanned at a time without their values.
-const KEYS_AT_ONCE: usize = 1 << 16;
-
-/// A scan's buffers: no thread keeps the memory of a long one, however it ends, also if what takes
-/// its records panics.
-pub(super) struct ClearedAtEnd<'s, K: BuildKeys>(pub(super) &'s mut ScanScratch<K>);
-
-impl<K: BuildKeys> Drop for ClearedAtEnd<'_, K> {
-    fn drop(&mut self) {
-        self.0.clear();
-    }
-}
-
-/// Passes records to `take` until that wants no more.
-pub(super) fn hand_over<'r, K: BuildKeys, F: ScanFlow>(
-    mut records: impl Iterator<Item = (&'r K::Key, &'r [u8])>,
-    mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
-) -> ControlFlow<()> {
-    records.try_for_each(|(key, value)| take(K::as_view(key), value).flow())
-}
-
-/// What is left of a scan.
-pub(crate) struct Rest<From> {
-    /// Where it goes on; `None` at its end.
-    pub(crate) from: Option<From>,
-    /// Records that are still wanted: none once the one that takes them wants no more.
-    pub(crate) limit: usize,
-}
-
-impl<From> Rest<From> {
-    pub(crate) fn new(from: From, limit: usize) -> Self {
-        Self { from: Some(from), limit }
-    }
-}
-
-/// A scan from a key up to an end, of at most `limit` records.
-pub(crate) fn scan_of<'s, K: BuildKeys>(
-    table: &'s Table<K>,
-    scratch: &'s mut ScanScratch<K>,
-    (start, end): (&K::Key, Option<&'s K::Key>),
-    limit: usize,
-) -> Scan<'s, K> {
-    let scan = Scan::new(table.view(), scratch, start, limit).with_groups(table.groups());
-    match end {
-        Some(end) => scan.until(end),
-        None => scan,
-    }
-}
-
-/// The key from which to go on after a scan of `limit` records; `None` if nothing is left.
-pub(crate) fn uncovered<K: BuildKeys>(scan: &Scan<'_, K>, limit: usize) -> Option<K::Owned> {
-    match scan.records().last() {
-        // It stopped because there are enough for once.
-        Some((last, _)) if scan.records().len() == limit => K::successor(last),
-        _ => scan.uncovered().map(ToOwned::to_owned),
+impl<K: BuildKeys, C: Connection> ReaderContext<K, C> {
+    /// The failure of an attempt with this. No thread keeps the memory of a long scan that failed.
+    #[cold]
+    fn failed(&mut self, error: ReadError) -> Box<Failure> {
+        self.buffers.scan.clear();
+        Failure::boxed(AttemptError::Read(error), self.number)
     }
 }

@@ -9,7 +9,7 @@ use fpcache::read::{Operation, ReadError, Scan, ScanBack, ScanScratch, Step, dri
 use fpcache::table::Table;
 use fpcache_fabric::Batch;
 
-use super::read::{scan_of, uncovered};
+use super::scans::{scan_of, uncovered};
 use super::{Connector, Core, HeldContext};
 use crate::client::Record;
 use crate::empty_tables::or_if_empty;
