@@ -246,11 +246,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut fill: impl FnMut(u64, &RecordShape, Option<&Table<K>>) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
-        let alone = {
+        // Over mapped memory a thread takes its own: to count who has the session's would write
+        // beside what lookups load. One that reads, too, keeps no older table for a write's sake.
+        let takes_sessions = T::IS_FAR && self.here(|held| held.is_none());
+        let (creation, table, alone) = {
             let session = self.session();
-            session.shape_alone().map(|shape| (session.connection.creation(), shape))
+            let table = if takes_sessions { session.fetched() } else { None };
+            (session.connection.creation(), table, session.shape_alone())
         };
-        if let Some((creation, shape)) = alone {
+        if let Some(table) = table {
+            return fill(creation, &table.view().geometry().shape, Some(&table));
+        }
+        if let Some(shape) = alone {
             return fill(creation, &shape, None);
         }
         let left = || deadline.remaining(self.clock.now()).unwrap_or(within);
