@@ -7,7 +7,7 @@ use std::time::Duration;
 use fpcache::TableName;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
-use fpcache::layout::RecordShape;
+use fpcache::layout::{RecordShape, TableParameters};
 use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, SocketStats, WriteOperation, WriteReply};
 use fpcache::plan::Expected;
 use fpcache_fabric::Connection;
@@ -197,11 +197,20 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// A number for a load into the table of one memory node.
-    pub(crate) fn next_load(&self) -> u64 {
+    /// Begins a load into the table of one memory node, and returns its number and the creation
+    /// number of the table.
+    pub(crate) fn begin_load(
+        &self,
+        parameters: TableParameters,
+        expected_keys: u64,
+        encoders: &K::Encoders,
+    ) -> Result<(u64, u64), ClientError> {
         match &self.transport {
-            Transport::One(direct) => with_direct!(direct, core => core.next_load()),
-            Transport::Pool(_) => 0,
+            Transport::One(direct) => {
+                let within = self.deadline;
+                with_direct!(direct, core => core.begin_load(parameters, expected_keys, encoders, within))
+            }
+            Transport::Pool(_) => Err(of_several_nodes()),
         }
     }
 
@@ -218,10 +227,7 @@ impl<K: BuildKeys> TableClient<K> {
             Transport::One(direct) => {
                 with_direct!(direct, core => core.call(request, expected_creation, within, take))
             }
-            Transport::Pool(_) => {
-                let why = "such a request cannot be sent to a table over several memory nodes";
-                Err(Refusal::new(ErrorCode::Invalid, why).into())
-            }
+            Transport::Pool(_) => Err(of_several_nodes()),
         }
     }
 
@@ -311,6 +317,12 @@ impl<K: BuildKeys> TableClient<K> {
             Transport::Pool(_) => 0,
         }
     }
+}
+
+/// The error of a request that is for one memory node.
+fn of_several_nodes() -> ClientError {
+    let why = "such a request cannot be sent to a table over several memory nodes";
+    Refusal::new(ErrorCode::Invalid, why).into()
 }
 
 impl<K: BuildKeys> fmt::Debug for TableClient<K> {

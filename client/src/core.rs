@@ -233,7 +233,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// A number for a load, which no other load over this client's connections has.
-    pub(crate) fn next_load(&self) -> u64 {
+    fn next_load(&self) -> u64 {
         self.loads.fetch_add(1, Ordering::Relaxed) + 1
     }
 

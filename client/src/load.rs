@@ -171,27 +171,14 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         expected_keys: u64,
         encoders: &K::Encoders,
     ) -> Result<Self, ClientError> {
-        let encoders = K::encode_encoders(encoders);
-        let number = client.next_load();
-        let begin = Request::LoadBegin { load: number, parameters, expected_keys, encoders: &encoders };
-        let (within, since) = (client.deadline, Instant::now());
-        let begun = client.request(within, &begin, None, |creation, _| Ok(creation));
         let mut inserting = None;
-        let creation = match begun {
-            Ok(creation) => creation,
+        let (number, creation) = match client.begin_load(parameters, expected_keys, encoders) {
+            Ok(begun) => begun,
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => {
                 inserting = Some(Inserting::begin(&client, &parameters, refusal)?);
-                client.creation()
+                (0, client.creation())
             }
-            Err(error) => {
-                if matches!(error, ClientError::Fabric(_)) {
-                    // It may have been executed all the same; nothing is in the way of the next one
-                    // then. To clean up takes a little time also when it is over.
-                    let left = within.saturating_sub(since.elapsed()).max(within / 8);
-                    let _ = client.request(left, &Request::LoadAbort(number), None, |_, _| Ok(()));
-                }
-                return Err(explained(&client, &parameters, error));
-            }
+            Err(error) => return Err(explained(&client, &parameters, error)),
         };
         let mut load = Self::new(client, number, creation, parameters);
         load.inserting = inserting;

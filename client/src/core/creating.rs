@@ -1,4 +1,4 @@
-//! Giving an empty table the parameters that its first write needs.
+//! The begin of loads, and of tables by the parameters that their first write needs.
 
 use std::time::Duration;
 
@@ -11,6 +11,27 @@ use super::{Connector, Core};
 use crate::error::ClientError;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// Begins a load, and returns its number and the creation number of its table. After an error
+    /// nothing is in the way of the next one.
+    pub(crate) fn begin_load(
+        &self,
+        parameters: TableParameters,
+        expected_keys: u64,
+        encoders: &K::Encoders,
+        within: Duration,
+    ) -> Result<(u64, u64), ClientError> {
+        let deadline = Deadline::after_on(&*self.clock, within);
+        let (load, encoders) = (self.next_load(), K::encode_encoders(encoders));
+        let begin = Request::LoadBegin { load, parameters, expected_keys, encoders: &encoders };
+        let begun = self.call(&begin, None, within, |creation, _| Ok((load, creation)));
+        if matches!(begun, Err(ClientError::Fabric(_))) {
+            // It may have been executed all the same.
+            let left = deadline.remaining(self.clock.now()).unwrap_or(within);
+            let _ = self.call(&Request::LoadAbort(load), None, to_abort(left, within), |_, _| Ok(()));
+        }
+        begun
+    }
+
     /// Gives the table its parameters, unless it has some by now.
     #[cold]
     pub(super) fn create_for_write(
@@ -20,31 +41,25 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<(), ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
         let left = || deadline.remaining(self.clock.now()).unwrap_or(within);
-        // To clean up takes a little time also when it is over.
-        let to_abort = || left().max(within / 8);
-        let encoders = K::encode_encoders(&K::Encoders::default());
-        let load = self.next_load();
-        let begin = Request::LoadBegin { load, parameters, expected_keys: 0, encoders: &encoders };
-        let creation = match self.call(&begin, None, within, |creation, _| Ok(creation)) {
+        let (load, creation) = match self.begin_load(parameters, 0, &K::Encoders::default(), within) {
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
-            Err(error) => {
-                if matches!(error, ClientError::Fabric(_)) {
-                    // It may have been executed all the same: nothing is in the way of the next one
-                    // then.
-                    let _ = self.call(&Request::LoadAbort(load), None, to_abort(), |_, _| Ok(()));
-                }
-                return Err(error);
-            }
-            Ok(creation) => creation,
+            begun => begun?,
         };
         let committed = self.call(&Request::LoadCommit(load), Some(creation), left(), |_, _| Ok(()));
         if committed.is_err() {
             // Nothing must be in the way of the next attempt; that it was committed after all is as
             // good.
-            let _ = self.call(&Request::LoadAbort(load), Some(creation), to_abort(), |_, _| Ok(()));
+            let _ =
+                self.call(&Request::LoadAbort(load), Some(creation), to_abort(left(), within), |_, _| Ok(()));
         }
         committed
     }
+}
+
+/// The time to clean up after a call `within` which there is so much `left`: a little also when it
+/// is over.
+fn to_abort(left: Duration, within: Duration) -> Duration {
+    left.max(within / 8)
 }
 
 /// Whether giving a table parameters failed because of another attempt to do so, or because the
