@@ -155,22 +155,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
+        let is_as_new_as_it_gets = |_: &Retry, next| next == NextStep::NoNewer;
         loop {
-            let mut progressed = false;
-            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
-                read(buffers, table, &mut progressed)
-            };
-            match self.with_context(held, retry.left(&*self.clock), read) {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => {
-                    if progressed {
-                        note_progress(&mut retry);
-                    }
-                    if self.recover(held, *failure, &mut retry)? == NextStep::NoNewer {
-                        self.ask_for_directory(&mut retry);
-                    }
-                }
+            let how = (&note_progress, is_as_new_as_it_gets);
+            if let Some(answer) = self.attempt(held, &mut retry, how, &mut read)? {
+                return Ok(answer);
             }
+            self.ask_for_directory(&mut retry);
         }
     }
 
@@ -181,6 +172,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         &self,
         held: &mut HeldContext<K, T>,
         retry: &mut Retry,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
+    ) -> Result<Option<R>, ClientError> {
+        self.attempt(held, retry, (Retry::note_progress, Retry::must_ask_node), read)
+    }
+
+    /// Makes attempts until one gives an answer, or it `gives_up` after one that has failed: `None`
+    /// then.
+    #[inline]
+    fn attempt<R>(
+        &self,
+        held: &mut HeldContext<K, T>,
+        retry: &mut Retry,
+        (note_progress, gives_up): (impl Fn(&mut Retry), impl Fn(&Retry, NextStep) -> bool),
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut bool) -> Result<R, ReadError>,
     ) -> Result<Option<R>, ClientError> {
         loop {
@@ -192,10 +196,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(failure) => {
                     if progressed {
-                        retry.note_progress();
+                        note_progress(retry);
                     }
                     let next: NextStep = self.recover(held, *failure, retry)?;
-                    if retry.must_ask_node(next) {
+                    if gives_up(retry, next) {
                         return Ok(None);
                     }
                 }
