@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply};
-use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
+use fpcache_fabric::{Connection, Deadline, FabricError, Posted};
 
 use super::recover::Retry;
 use super::sending::{Failed, SendLimits, Sending, Writer, no_reply};
@@ -86,7 +86,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let ahead = self.fill_for(writer, only, true, left, (limits, &mut retry))?;
             self.reconnect_lane(connection, limits.deadline)?;
             writer.next_request();
-            match Self::send_along(connection, writer, &ahead, false, limits, &*self.clock) {
+            match writer.post::<K>(&ahead, connection, false, limits, &*self.clock) {
                 Ok(posted) => break (ahead, First::Posted(posted)),
                 Err(Sending::Never(error)) => return Err(error.into()),
                 Err(Sending::Refused(refusal)) => return Err(refusal.into()),
@@ -126,7 +126,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     Some(First::Failed(failed)) => return Err(failed),
                     None => {
                         self.reconnect_lane(connection, limits.deadline).map_err(Sending::Never)?;
-                        Self::send_along(connection, writer, &ahead, sent_before, limits, &*self.clock)?
+                        writer.post::<K>(&ahead, connection, sent_before, limits, &*self.clock)?
                     }
                 };
                 let part = limits.part(&*self.clock);
@@ -170,19 +170,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             }
         }
         Some(self.settle(lane))
-    }
-
-    /// Posts the writer's request, after what goes ahead of it.
-    fn send_along(
-        connection: &T::Connection,
-        writer: &mut Writer,
-        ahead: &ValuesAhead<'_>,
-        sent_before: bool,
-        limits: SendLimits,
-        clock: &dyn Clock,
-    ) -> Result<Posted, Sending> {
-        writer.send_ahead::<K>(ahead, connection, limits, clock)?;
-        connection.post(writer.encode::<K>(sent_before), limits.deadline).map_err(Sending::of)
     }
 
     /// Reconnects a lane that has lost its memory node.

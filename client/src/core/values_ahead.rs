@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{MAX_AHEAD_BYTES, Request, ValuePiece, decode_reply};
-use fpcache_fabric::{Clock, Connection};
+use fpcache_fabric::{Clock, Connection, Posted};
 
 use super::sending::{SendLimits, Sending, Writer, send_for};
 
@@ -53,7 +53,7 @@ impl Writer {
     /// Sends what goes ahead of the request, before every sending of it and over the same
     /// connection: with that the memory node drops it. The request is for one table: it goes to no
     /// other of its name.
-    pub(super) fn send_ahead<K: BuildKeys>(
+    fn send_ahead<K: BuildKeys>(
         &mut self,
         ahead: &ValuesAhead<'_>,
         connection: &impl Connection,
@@ -71,6 +71,19 @@ impl Writer {
             decode_reply(reply).map_err(Sending::of_refusal)?;
         }
         Ok(())
+    }
+
+    /// Posts the request, after what goes ahead of it.
+    pub(super) fn post<K: BuildKeys>(
+        &mut self,
+        ahead: &ValuesAhead<'_>,
+        connection: &impl Connection,
+        sent_before: bool,
+        limits: SendLimits,
+        clock: &dyn Clock,
+    ) -> Result<Posted, Sending> {
+        self.send_ahead::<K>(ahead, connection, limits, clock)?;
+        connection.post(self.encode::<K>(sent_before), limits.deadline).map_err(Sending::of)
     }
 }
 

@@ -18,8 +18,8 @@ use super::change_checks::{misfit, sent};
 use super::creating::is_of_another_attempt;
 use super::recover::Retry;
 use super::sending::{
-    Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, send_for,
-    take_replies, unknown, unknown_after,
+    Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, take_replies,
+    unknown, unknown_after,
 };
 use super::values_ahead::ValuesAhead;
 use super::{Connector, Core, HeldContext};
@@ -339,10 +339,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let why = "the table of this connection was dropped";
                 return Err(Sending::Dropped(Refusal::new(ErrorCode::NoSuchTable, why)));
             }
-            writer.send_ahead::<K>(ahead, &*connection, limits, &*self.clock)?;
-            writer.encode::<K>(sent_before);
-            let (Writer { request, reply, .. }, part) = (writer, || limits.part(&*self.clock));
-            send_for(&*connection, request, reply, limits.deadline, part).map_err(Sending::of)
+            let posted = writer.post::<K>(ahead, &*connection, sent_before, limits, &*self.clock)?;
+            connection.wait(posted, &mut writer.reply, limits.part(&*self.clock)).map_err(Sending::of)
         })
     }
 
