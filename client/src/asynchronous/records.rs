@@ -1,4 +1,4 @@
-//! Records of a range of keys as a stream, from either end.
+//! Records of ranges of keys as streams.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -38,6 +38,16 @@ pub struct RecordStream<K: BuildKeys = U64Keys> {
     back: VecDeque<Record<K>>,
     /// Records of the next part.
     part: usize,
+}
+
+/// A limited number of records in key order, or in descending order, fetched by parts as they are
+/// taken. Each record was there at one instant of the scan; after an error there are no more. From
+/// [`AsyncTableClient::scan`] and [`AsyncTableClient::scan_back`].
+#[must_use = "nothing is fetched before records are taken"]
+pub struct ScanStream<K: BuildKeys> {
+    records: RecordStream<K>,
+    /// Records that are still wanted.
+    limit: usize,
 }
 
 /// A part that is being fetched.
@@ -80,6 +90,42 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     pub fn iter(&self) -> RecordStream<K> {
         RecordStream::new(self, Some(Span::all()), false)
     }
+
+    /// Up to `limit` records in key order, from the least key not below `start`, some hundreds at a
+    /// time as they are taken. Ends with the first error. The deadline is of each part. As
+    /// [`TableClient::scan`](crate::TableClient::scan).
+    pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
+        self.scan_span(Span { start: start.as_key().to_owned(), end: None }, false, limit)
+    }
+
+    /// As [`scan`](Self::scan), of keys below `end`.
+    pub fn scan_range(&self, start: impl AsKey<K>, end: impl AsKey<K>, limit: usize) -> ScanStream<K> {
+        let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
+        self.scan_span(Span { start, end: Some(end) }, false, limit)
+    }
+
+    /// Up to `limit` records in descending key order, from the greatest key not above `start`;
+    /// otherwise as [`scan`](Self::scan). As
+    /// [`TableClient::scan_back`](crate::TableClient::scan_back).
+    pub fn scan_back(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
+        self.scan_span(Span { start: K::lowest().to_owned(), end: K::successor(start.as_key()) }, true, limit)
+    }
+
+    /// As [`scan_range`](Self::scan_range), in descending key order.
+    pub fn scan_range_back(&self, start: impl AsKey<K>, end: impl AsKey<K>, limit: usize) -> ScanStream<K> {
+        let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
+        self.scan_span(Span { start, end: Some(end) }, true, limit)
+    }
+
+    /// Up to `limit` records with keys not below `start`, in descending key order, from the
+    /// greatest of the table on.
+    pub fn scan_back_to(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
+        self.scan_span(Span { start: start.as_key().to_owned(), end: None }, true, limit)
+    }
+
+    fn scan_span(&self, span: Span<K>, is_down: bool, limit: usize) -> ScanStream<K> {
+        ScanStream { records: RecordStream::new(self, Some(span), is_down), limit }
+    }
 }
 
 impl AsyncByteClient {
@@ -87,10 +133,21 @@ impl AsyncByteClient {
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> RecordStream<ByteKeys> {
         RecordStream::new(self, Some(Span::of_prefix(prefix.as_ref())), false)
     }
+
+    /// Up to `limit` records whose keys begin with `prefix`, as [`scan`](AsyncTableClient::scan).
+    pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
+        self.scan_span(Span::of_prefix(prefix.as_ref()), false, limit)
+    }
+
+    /// Up to `limit` records whose keys begin with `prefix`, in descending key order, as
+    /// [`scan_back`](AsyncTableClient::scan_back).
+    pub fn scan_prefix_back(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
+        self.scan_span(Span::of_prefix(prefix.as_ref()), true, limit)
+    }
 }
 
 impl<K: BuildKeys> RecordStream<K> {
-    pub(super) fn new(client: &AsyncTableClient<K>, rest: Option<Span<K>>, is_down: bool) -> Self {
+    fn new(client: &AsyncTableClient<K>, rest: Option<Span<K>>, is_down: bool) -> Self {
         let (front, back) = (VecDeque::new(), VecDeque::new());
         Self { client: client.clone(), is_down, rest, coming: None, front, back, part: PARTS.0 }
     }
@@ -114,7 +171,7 @@ impl<K: BuildKeys> RecordStream<K> {
     }
 
     /// The next record from one end, of a part that has no more than `most`.
-    pub(super) fn poll_end(
+    fn poll_end(
         &mut self,
         context: &mut Context<'_>,
         is_down: bool,
@@ -180,5 +237,39 @@ impl<K: BuildKeys> Stream for RecordStream<K> {
 impl<K: BuildKeys> fmt::Debug for RecordStream<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordStream").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl<K: BuildKeys> ScanStream<K> {
+    /// The next record; `None` after the last one. The future may be dropped at any time: nothing
+    /// is lost.
+    #[allow(clippy::should_implement_trait, reason = "it is awaited")]
+    pub async fn next(&mut self) -> Option<Result<Record<K>, ClientError>> {
+        poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+}
+
+impl<K: BuildKeys> Unpin for ScanStream<K> {}
+
+impl<K: BuildKeys> Stream for ScanStream<K> {
+    type Item = Result<Record<K>, ClientError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { records, limit } = &mut *self;
+        if *limit == 0 {
+            return Poll::Ready(None);
+        }
+        let record = ready!(records.poll_end(context, records.is_down, *limit));
+        *limit -= usize::from(record.as_ref().is_some_and(Result::is_ok));
+        Poll::Ready(record)
+    }
+}
+
+impl<K: BuildKeys> fmt::Debug for ScanStream<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScanStream")
+            .field("client", &self.records)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }
