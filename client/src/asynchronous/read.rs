@@ -14,9 +14,10 @@ use super::client::{AsyncByteClient, AsyncClient, AsyncTableClient, Route};
 use super::group::{Keys, Kind, Replier, ReplyTo};
 use super::route::{IN_PLACE, ReadRoute};
 use crate::client::{Record, with_core};
-use crate::core::{Section, SectionRead, check_lengths};
+use crate::core::{Core, Section, SectionRead, check_lengths};
 use crate::error::ClientError;
 use crate::key::AsKey;
+use crate::mapped::MappedNode;
 use crate::span::Span;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
@@ -24,7 +25,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
     /// sockets share its round trips.
     pub async fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
-        if let Route::One(ReadRoute::InPlace(core)) = &self.shared.route {
+        if let Some(core) = self.in_place() {
             consume_budget().await;
             let take = |_: &Outcome, value: Option<&[u8]>| value.map(<[u8]>::to_vec);
             let found = core.at_once(|buffers, table| {
@@ -40,7 +41,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// Whether `key` is there, without its value. As
     /// [`TableClient::contains`](crate::TableClient::contains).
     pub async fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        if let Route::One(ReadRoute::InPlace(core)) = &self.shared.route {
+        if let Some(core) = self.in_place() {
             consume_budget().await;
             let take = |outcome: &Outcome| outcome.version.is_some();
             let found = core.at_once(|buffers, table| {
@@ -51,6 +52,14 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             }
         }
         self.ask(Kind::Presence, key.as_key(), ReplyTo::IsThere).await
+    }
+
+    /// What reads without waiting, where memory is mapped.
+    fn in_place(&self) -> Option<&Core<K, MappedNode>> {
+        match &self.shared.route {
+            Route::One(ReadRoute::InPlace(core)) => Some(core),
+            _ => None,
+        }
     }
 
     /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes.
