@@ -8,8 +8,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ByteKeys, ClientError, GroupChoice, KeyKind, Nodes, RefusalCode, TableClient, TableName, TableParameters,
-    U64Keys,
+    ByteKeys, ClientError, KeyKind, Nodes, RefusalCode, TableClient, TableName, TableParameters, U64Keys,
 };
 use fpcache_datasets::{Duplicates, KeySet, OpenOptions, Spec};
 use serde_json::json;
@@ -19,7 +18,7 @@ use crate::keys::{KeyFormat, Keys};
 use crate::new_keys::NewKeys;
 use crate::output::{Outcome, Output};
 use crate::over_nodes::{OverNodes, split_at};
-use crate::parameters::Parameters;
+use crate::parameters::{self, Parameters};
 use crate::table_arguments::TableArguments;
 use crate::table_location::TableLocation;
 use crate::tables::NewTable;
@@ -197,20 +196,12 @@ impl Create {
             error => error.into(),
         })?;
         if output.is_json() {
-            output.document(&json!({
+            let more = json!({
                 "url": client.name(),
                 "table": client.table_name().as_str(),
-                "key_kind": K::NAME,
-                "key_bytes": parameters.shape.key_bytes,
-                "value_bytes": parameters.shape.value_bytes,
-                "slot_bytes": parameters.shape.room,
-                "fingerprint_bits": parameters.fingerprint_bits(),
-                "epsilon": parameters.epsilon,
-                "fill": parameters.fill,
-                "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
-                "group_form": parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
                 "tuned": tuning::document(tuned.as_ref()),
-            }))?;
+            });
+            output.document(&parameters::document::<K>(&parameters, more))?;
         } else if let Some(tuned) = tuned {
             output.rows("tuned", tuned)?;
         }

@@ -6,6 +6,7 @@ use anyhow::ensure;
 use clap::Args;
 use fpcache_client::tuning::{Forced, Tuned};
 use fpcache_client::{GroupChoice, RecordShape, TableParameters, UnknownGroupForm, WidthChoice};
+use serde_json::{Value, json};
 
 use crate::keys::{KeyLengths, Keys};
 use crate::numbers::bytes;
@@ -260,6 +261,25 @@ impl Parameters {
         );
         Ok(RecordShape { key_bytes: keys.every, value_bytes, room })
     }
+}
+
+/// A document that says a table's parameters, and `more`, which is an object.
+pub(crate) fn document<K: Keys>(parameters: &TableParameters, more: Value) -> Value {
+    let mut document = json!({
+        "key_kind": K::NAME,
+        "key_bytes": parameters.shape.key_bytes,
+        "value_bytes": parameters.shape.value_bytes,
+        "slot_bytes": parameters.shape.room,
+        "fingerprint_bits": parameters.fingerprint_bits(),
+        "epsilon": parameters.epsilon,
+        "fill": parameters.fill,
+        "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
+        "group_form": parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
+    });
+    if let (Value::Object(all), Value::Object(more)) = (&mut document, more) {
+        all.extend(more);
+    }
+    document
 }
 
 /// The same parameters with groups of the form that is chosen.

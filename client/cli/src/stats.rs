@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use anyhow::Error;
 use fpcache_client::{
-    ChosenFor, ClientError, Expected, GroupChoice, GroupForm, NodeStats, Plan, RecordShape, SocketStats,
-    TableClient, TableParameters, TableStats,
+    ChosenFor, ClientError, Expected, GroupForm, NodeStats, Plan, RecordShape, SocketStats, TableClient,
+    TableParameters, TableStats,
 };
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
 use crate::keys::Keys;
 use crate::output::{Outcome, Output};
+use crate::parameters;
 use crate::summary::FEW_KEYS;
 
 pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyhow::Result<Outcome> {
@@ -72,20 +73,12 @@ fn expected(of: &Expected) -> Value {
 /// What a table is made of, as this compute node has it.
 fn of_table<K: Keys>(table: &TableStats) -> Value {
     let parameters = table.record.parameters;
-    json!({
-        "key_kind": K::NAME,
-        "key_bytes": parameters.shape.key_bytes,
-        "value_bytes": parameters.shape.value_bytes,
-        "slot_bytes": parameters.shape.room,
-        "fingerprint_bits": parameters.fingerprint_bits(),
-        "epsilon": parameters.epsilon,
-        "fill": parameters.fill,
-        "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
-        "group_form": parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
+    let more = json!({
         "max_slots": parameters.max_slots,
         "chosen_for": parameters.chosen_for.as_ref().map(chosen_for),
         "model_bytes": table.model_bytes,
-    })
+    });
+    parameters::document::<K>(&parameters, more)
 }
 
 /// What met records that are damaged in memory.

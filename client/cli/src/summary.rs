@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use fpcache_client::tuning::Tuned;
-use fpcache_client::{GroupChoice, Loaded, TableClient, TableName, TableParameters};
+use fpcache_client::{Loaded, TableClient, TableName, TableParameters};
 use fpcache_datasets::count::human_bytes;
 use serde_json::json;
 
 use crate::keys::Keys;
 use crate::output::Output;
+use crate::parameters;
 use crate::records::{FILE, RecordSet};
 use crate::tuning;
 
@@ -62,7 +63,7 @@ impl<R> Summary<'_, R> {
         let (dataset_s, load_s) = self.times.seconds();
         let (name, source) = (self.records.name(), self.records.source());
         if output.is_json() {
-            output.document(&json!({
+            let more = json!({
                 "table": client.table_name().as_str(),
                 "dataset": name,
                 "dataset_source": source,
@@ -71,19 +72,11 @@ impl<R> Summary<'_, R> {
                 "keys_per_segment": per_segment,
                 "used_bytes": used,
                 "bytes_per_key": per_key,
-                "epsilon": parameters.epsilon,
-                "fingerprint_bits": parameters.fingerprint_bits(),
-                "fill": parameters.fill,
-                "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
-                "group_form": parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
-                "key_kind": K::NAME,
-                "key_bytes": parameters.shape.key_bytes,
-                "value_bytes": parameters.shape.value_bytes,
-                "slot_bytes": parameters.shape.room,
                 "tuned": tuning::document(tuned),
                 "dataset_s": dataset_s,
                 "load_s": load_s,
-            }))?;
+            });
+            output.document(&parameters::document::<K>(parameters, more))?;
             return Ok(());
         }
         output.row("loaded", format_args!("{name} ({source})"))?;
