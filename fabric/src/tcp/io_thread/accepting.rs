@@ -134,8 +134,11 @@ impl IoThread {
         // listening sockets.
         let key = (self.next_key & 0x7fff_ffff) << 32 | at as u64;
         let data = EventData::new_u64(key);
-        if epoll::add(&self.epoll, &arrival.stream, data, EventFlags::IN).is_err() {
-            return self.free.push(at);
+        if let Err(errno) = epoll::add(&self.epoll, &arrival.stream, data, EventFlags::IN) {
+            self.free.push(at);
+            let error = FabricError::io("watching a client's socket")(errno);
+            // Its socket is closed with it.
+            return self.buffers.shared.report(HangUp::NoResources, error);
         }
         let peer_key = PeerKey { thread: self.index, key };
         self.peers[at] = Some(Peer::new(arrival, peer_key, self.buffers.now));
@@ -193,5 +196,21 @@ mod tests {
         let _client = TcpStream::connect(at).unwrap();
         thread.look(&mut Vec::with_capacity(4), Some(Duration::from_secs(10))).unwrap();
         assert_eq!(thread.greeting.len(), 1);
+    }
+
+    /// Such a client was left without a word, here and there.
+    #[test]
+    fn a_connection_that_cannot_be_watched_is_told_of() {
+        let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
+        let shared = Arc::new(ServingState::new(options, None, None).unwrap());
+        let mut thread = IoThread::new(0, Arc::clone(&shared), Arc::from([])).unwrap();
+        // What epoll does not take, whatever the reason.
+        let stream = Stream::new(tempfile::tempfile().unwrap().into(), None);
+        let origin = Origin::User(0);
+        let (place, _) = shared.newcomers.enter(&origin, 0, thread.buffers.now);
+        thread.take(Arrival { stream, origin, needs_token: false, place });
+        assert_eq!((thread.greeting.len(), thread.free.len()), (0, 1));
+        let told = shared.service_side.take();
+        assert!(matches!(told, Some(ToService::Rejected(FabricError::Io { .. }))), "{told:?}");
     }
 }
