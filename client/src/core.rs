@@ -11,7 +11,6 @@ mod posting;
 mod read;
 mod recover;
 mod scans;
-#[cfg(feature = "tokio")]
 mod section;
 mod sending;
 mod server_side;
@@ -51,9 +50,9 @@ pub(crate) use connector::{Connector, EndpointOf, HeldContext};
 #[cfg(feature = "tokio")]
 pub(crate) use gather::FEW_TRIES;
 pub(crate) use posting::Lane;
-pub(crate) use scans::Rest;
+pub(crate) use section::Section;
 #[cfg(feature = "tokio")]
-pub(crate) use section::{Section, SectionRead};
+pub(crate) use section::SectionRead;
 use sending::Writer;
 pub(crate) use sending::{no_reply, was_never_sent};
 

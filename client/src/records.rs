@@ -10,6 +10,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::read::Wanted;
 
 use crate::client::{ByteClient, Record, TableClient};
+use crate::core::Section;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::span::Span;
@@ -113,13 +114,8 @@ impl<'c, K: BuildKeys> Records<'c, K> {
             bytes += value.len();
             if bytes < PART_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let start = rest.start.borrow();
-        self.client.here(|mut reader| match from_end {
-            false => {
-                reader.scan_up((start, rest.end.as_ref().map(Borrow::borrow), Wanted::Value), wanted, take)
-            }
-            true => reader.scan_down((start, rest.upper()), wanted, take),
-        })?;
+        let section = Section { span: rest.clone(), limit: wanted, is_down: from_end };
+        self.client.here(|mut reader| reader.scan_section(section, Wanted::Value, take))?;
         if fetched.len() == wanted || bytes >= PART_BYTES {
             let last = fetched.back().map(|(key, _)| key);
             self.rest = match from_end {

@@ -8,13 +8,13 @@ use fpcache::key_space::{BuildKeys, ByteKeys};
 use fpcache::read::{Cost, Wanted};
 
 use crate::client::{ByteClient, Record, TableClient};
-use crate::core::Rest;
+use crate::core::Section;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::key::AsKey;
 use crate::one_node::Holds;
 use crate::reader::{Reader, with_held};
-use crate::span::end_of_prefix;
+use crate::span::{Span, end_of_prefix};
 
 impl<K: BuildKeys> TableClient<K> {
     /// Up to `limit` records in key order, beginning with the least key not below `start`. One
@@ -151,8 +151,8 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, wanted));
-        with_held!(self, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
+        let span = Span { start: start.to_owned(), end: end.map(ToOwned::to_owned) };
+        self.scan_section(Section { span, limit, is_down: false }, wanted, take)
     }
 
     /// Scans from the greatest key within a bound down to a key.
@@ -162,8 +162,20 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
-        with_held!(self, (core, held) => core.scan_back(held, &mut rest, from, self.deadline, take))
+        let end = Span::<K>::end_after(to.map(ToOwned::to_owned));
+        let span = Span { start: from.to_owned(), end };
+        self.scan_section(Section { span, limit, is_down: true }, Wanted::Value, take)
+    }
+
+    /// Scans a section.
+    pub(crate) fn scan_section<F: ScanFlow>(
+        &mut self,
+        section: Section<K>,
+        wanted: Wanted,
+        take: impl FnMut(K::View<'_>, &[u8]) -> F,
+    ) -> Result<Cost, ClientError> {
+        let mut rest = Some(section);
+        with_held!(self, (core, held) => core.scan(held, &mut rest, wanted, self.deadline, take))
     }
 }
 

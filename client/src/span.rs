@@ -8,7 +8,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys};
 use crate::key::AsKey;
 
 /// Keys from one up to an end, exclusive; `None` if there is no end.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Span<K: BuildKeys> {
     pub(crate) start: K::Owned,
     pub(crate) end: Option<K::Owned>,
@@ -37,13 +37,17 @@ impl<K: BuildKeys> Span<K> {
         Some(Self { start, end })
     }
 
+    /// Whether it has no keys.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+
     /// Where it ends, as scans down have it.
     pub(crate) fn upper(&self) -> Bound<&K::Key> {
         self.end.as_ref().map_or(Bound::Unbounded, |end| Bound::Excluded(end.borrow()))
     }
 
     /// The end of a span up to a bound.
-    #[cfg(feature = "tokio")]
     pub(crate) fn end_after(to: Bound<K::Owned>) -> Option<K::Owned> {
         match to {
             Bound::Included(key) => K::successor(key.borrow()),

@@ -1,7 +1,6 @@
 //! Ordered queries, range by range.
 
 use std::borrow::Borrow;
-use std::ops::Bound;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
@@ -11,9 +10,7 @@ use fpcache_fabric::FabricError;
 use super::map_retries::Tries;
 use super::{Pool, PoolHeld};
 use crate::client::Record;
-use crate::core::Rest;
 use crate::error::ClientError;
-use crate::flow::ScanFlow;
 use crate::one_node::with_direct;
 
 /// The record that was found, if there is one, with its version, and what it cost to find.
@@ -123,49 +120,5 @@ impl<K: BuildKeys> Pool<K> {
             }
             return Ok(());
         }
-    }
-
-    /// Scans downwards, range by range, from the greatest key within the beginning of `rest` to the
-    /// least not below `from`.
-    pub(crate) fn scan_back<F: ScanFlow>(
-        &self,
-        held: &mut PoolHeld<K>,
-        rest: &mut Rest<Bound<K::Owned>>,
-        from: &K::Key,
-        within: Duration,
-        mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let (mut cost, mut tries) = (Cost::default(), Tries::new(within));
-        while let Some(to) = rest.from.as_ref().map(|to| to.as_ref().map(Borrow::borrow)) {
-            let is_over = match to {
-                Bound::Excluded(to) => to <= from,
-                Bound::Included(to) => to < from,
-                Bound::Unbounded => false,
-            };
-            if rest.limit == 0 || is_over {
-                break;
-            }
-            let ranges = self.follow(held);
-            let index = match to {
-                Bound::Unbounded => ranges.ranges.len() - 1,
-                Bound::Included(to) => ranges.index_of(to),
-                Bound::Excluded(to) => ranges.index_below(to),
-            };
-            let start = &ranges.ranges[index].start;
-            let low = start.borrow().max(from);
-            let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
-            let scanned = place.and_then(
-                |place| with_direct!(place, (core, own) => core.scan_back(own, rest, low, within, &mut take)),
-            );
-            match scanned {
-                Ok(more) => {
-                    cost += more;
-                    tries = Tries::new(within);
-                    rest.from = (index > 0).then(|| Bound::Excluded(start.clone()));
-                }
-                Err(error) => self.recover_range(&ranges, index, error, &mut tries)?,
-            }
-        }
-        Ok(cost)
     }
 }

@@ -19,7 +19,6 @@ use crate::mapped::MappedNode;
 use crate::one_node::{ReaderCore, SharedCore};
 use crate::open_table::Node;
 use crate::remote::RemoteNode;
-#[cfg(feature = "tokio")]
 use crate::span::Span;
 use crate::timed_lock::TimedLock;
 use crate::url::Url;
@@ -96,7 +95,6 @@ impl<K: BuildKeys> Ranges<K> {
 
     /// The range that the keys of a span begin in, those of them that are its own, and the others,
     /// if there are any.
-    #[cfg(feature = "tokio")]
     pub(crate) fn first_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
         let index = self.index_of(span.start.borrow());
         let own_end = self.end_before(index, span.end.as_ref().map(Borrow::borrow));
@@ -106,7 +104,6 @@ impl<K: BuildKeys> Ranges<K> {
     }
 
     /// As [`first_of`](Self::first_of), of the range that they end in.
-    #[cfg(feature = "tokio")]
     pub(crate) fn last_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
         let index = span.end.as_ref().map_or(self.ranges.len() - 1, |end| self.index_below(end.borrow()));
         let own_start = &self.ranges[index].start;

@@ -1,5 +1,6 @@
 //! Lookups and scans.
 
+#[cfg(feature = "tokio")]
 use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,13 @@ use fpcache_fabric::FabricError;
 use super::map_retries::Tries;
 use super::range::Ranges;
 use super::{Pool, PoolHeld};
-use crate::core::{EndpointOf, Rest, presence, words};
+use crate::core::{EndpointOf, Section, presence, words};
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::one_node::{ReaderCore, with_direct};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
+use crate::span::Span;
 
 /// Looks for replies before other threads are let on.
 const LOOKS: u32 = 64;
@@ -225,34 +227,41 @@ impl<K: BuildKeys> Pool<K> {
         slow
     }
 
-    /// Scans, range by range, and passes each record to `take` in key order. With a newer map it
-    /// continues after the last key that it has covered, wherever the bounds of ranges lie then.
+    /// Scans the section that is the `rest` of a scan, range by range, and passes each record to
+    /// `take` in its order. With a newer map it continues after the last key that it has covered,
+    /// wherever the bounds of ranges lie then.
     pub(crate) fn scan<F: ScanFlow>(
         &self,
         held: &mut PoolHeld<K>,
-        rest: &mut Rest<K::Owned>,
-        (end, wanted): (Option<&K::Key>, Wanted),
+        rest: &mut Option<Section<K>>,
+        wanted: Wanted,
         within: Duration,
         mut take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
         let (mut cost, mut tries) = (Cost::default(), Tries::new(within));
-        while let Some(from) = rest.from.as_ref().map(Borrow::borrow) {
-            if rest.limit == 0 || end.is_some_and(|end| from >= end) {
-                break;
-            }
+        while let Some(Section { span, limit, is_down }) = rest.take_if(|rest| !rest.is_over()) {
             let ranges = self.follow(held);
-            let index = ranges.index_of(from);
-            let own_end = ranges.end_before(index, end);
-            let part = (own_end.map(Borrow::borrow).or(end), wanted);
+            let (index, own, beyond) = if is_down { ranges.last_of(&span) } else { ranges.first_of(&span) };
+            let (mut part, mut limit) = (Some(Section { span: own, limit, is_down }), limit);
+            let mut take = |key: K::View<'_>, value: &[u8]| {
+                let flow = take(key, value).flow();
+                limit = if flow.is_break() { 0 } else { limit - 1 };
+                flow
+            };
             let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
             let scanned = place.and_then(
-                |place| with_direct!(place, (core, own) => core.scan(own, rest, part, within, &mut take)),
+                |place| with_direct!(place, (core, own) => core.scan(own, &mut part, wanted, within, &mut take)),
             );
+            let left = match (part, is_down) {
+                (Some(part), false) if scanned.is_err() => Some(Span { end: span.end, ..part.span }),
+                (Some(part), true) if scanned.is_err() => Some(Span { start: span.start, ..part.span }),
+                _ => beyond,
+            };
+            *rest = left.map(|span| Section { span, limit, is_down });
             match scanned {
                 Ok(more) => {
                     cost += more;
                     tries = Tries::new(within);
-                    rest.from = own_end.cloned();
                 }
                 Err(error) => self.recover_range(&ranges, index, error, &mut tries)?,
             }
