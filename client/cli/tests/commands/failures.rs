@@ -137,16 +137,20 @@ fn a_load_that_is_done_is_no_failure_though_its_figures_cannot_be_asked() {
 
 #[test]
 fn a_load_without_an_answer_may_be_there_only_if_all_of_it_was_sent() {
-    for (silent, may_be_there) in [(LOAD_CHUNK, false), (LOAD_COMMIT, true)] {
+    let is_told = |silent, may_be_there| {
         let handle = move |catalogue: &mut Catalogue, client, request: &[u8], reply: &mut Vec<u8>| {
             if request[0] == silent { Handled::Later } else { catalogue.handle(client, request, reply) }
         };
         let node = Node::serving::<U64Keys, _>(16 << 20, |catalogue| Otherwise { catalogue, handle });
-        let (_, err) = node.ends_with(2, "load sequential:1000 --table new --deadline 500ms");
+        let (_, err) = node.ends_with(2, "load sequential:1000 --table new --deadline 3s");
         assert_eq!(err.contains("may have succeeded"), may_be_there, "{err}");
         let tables = node.ends_with(0, "tables").0;
         assert_eq!(tables.contains("\nnew "), may_be_there, "{tables}");
-    }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| is_told(LOAD_CHUNK, false));
+        scope.spawn(|| is_told(LOAD_COMMIT, true));
+    });
 }
 
 /// Into a table that has its parameters records are inserted as they come.
@@ -166,7 +170,7 @@ fn of_a_load_that_breaks_off_midway_a_part_may_be_there() {
     };
     let node = Node::serving::<U64Keys, _>(64 << 20, |catalogue| Otherwise { catalogue, handle });
     node.ends_with(0, "create");
-    let (_, err) = node.ends_with(2, "load sequential:200000 --deadline 500ms");
+    let (_, err) = node.ends_with(2, "load sequential:200000 --deadline 3s");
     assert!(err.contains("a part of the records may be there"), "{err}");
     assert!(!err.contains("may have succeeded"), "{err}");
     assert_ne!(node.ends_with(0, "count").0, "0\n");
@@ -186,7 +190,7 @@ fn records_that_were_being_added_are_to_be_added_again() {
     };
     let node = Node::serving::<U64Keys, _>(64 << 20, |catalogue| Otherwise { catalogue, handle });
     node.ends_with(0, "create");
-    let (_, err) = node.ends_with(2, "load sequential:200000 --deadline 500ms");
+    let (_, err) = node.ends_with(2, "load sequential:200000 --deadline 3s");
     assert!(
         err.contains("a part of the records may be there") && err.contains("same command again"),
         "{err}"

@@ -368,13 +368,13 @@ fn an_export_waits_for_its_reader_longer_than_a_call_may_take() {
     let lines: String = (0..40u64).map(|key| format!("{key}\t{}\n", "v".repeat(100_000))).collect();
     assert!(node.fed("import -", lines.as_bytes()).status.success());
     let child = command()
-        .args(["--url", &node.url, "--deadline", "50ms", "export"])
+        .args(["--url", &node.url, "--deadline", "3s", "export"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     // More than fits the pipe.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(std::time::Duration::from_secs(4));
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && text(&output.stdout) == lines, "{}", text(&output.stderr));
 }
