@@ -32,7 +32,7 @@ fn a_call_spends_half_of_its_time_at_most_on_pages() {
     // Each piece takes five milliseconds.
     map_pages(&connection, || 1 << 40, Duration::from_millis(50), &SystemClock);
     let pieces = watch.tables.load(Ordering::SeqCst);
-    assert!((1..=5).contains(&pieces), "{pieces}");
+    assert!(pieces <= 5, "{pieces}");
     // Where there is time, all are.
     map_pages(&connection, || 100 << 20, PATIENCE, &SystemClock);
     assert_eq!(watch.tables.load(Ordering::SeqCst) - pieces, 7);
