@@ -1,8 +1,7 @@
 //! The use that calls of a client over several memory nodes, or of one that is told several, make
 //! of their time.
 
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -13,24 +12,9 @@ use fpcache_client::{
     U64Keys,
 };
 
-use rustix::net::sockopt::set_socket_reuseaddr;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-
-use crate::common::{PATIENCE, ThreadNode};
+use crate::common::{PATIENCE, ThreadNode, free_port};
 use crate::over_nodes::{Node, config, make, name, urls};
 use crate::proxies::{MARK, Towards, slow_while, stand_at, stand_before};
-
-/// A port at which nobody listens, and which nobody else is given as long as the socket is there:
-/// only who asks for this very port gets it.
-fn free_port() -> (OwnedFd, u16) {
-    let socket =
-        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .unwrap();
-    set_socket_reuseaddr(&socket, true).unwrap();
-    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let bound = SocketAddrV4::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
-    (socket, bound.port())
-}
 
 /// The wait went by at the first one, and nothing of the deadline was left for the second.
 #[test]

@@ -9,11 +9,12 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Directory, PATIENCE, TestKeys, load, value_in};
+use crate::common::{Directory, PATIENCE, TestKeys, free_port, load, value_in};
 use crate::proxies::{MARK, Silent, Together};
 use fpcache_client::{
     ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, Inserted, KeyKind,
@@ -35,6 +36,8 @@ for_both_kinds_of_keys!(
 pub struct Node {
     pub url: String,
     _directory: Directory,
+    /// Keeps its port from others once it has ended.
+    _port: Option<OwnedFd>,
     serving: Option<Serving>,
 }
 
@@ -52,16 +55,17 @@ impl Node {
         let directory = Directory::new();
         let config = CatalogueConfig::of(capacity);
         let catalogue = Catalogue::open(&config).unwrap();
-        let (url, serving) = if over_tcp {
+        let (url, port, serving) = if over_tcp {
             let options = ListenOptions { io_threads: 1, idle_time, ..ListenOptions::default() };
-            let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
-            let url = listener.addresses()[0].to_string();
-            (url, listener.spawn(catalogue).unwrap())
+            let (reserved, port) = free_port();
+            let url = format!("tcp://127.0.0.1:{port}");
+            let listener = Listener::bind(&[url.parse().unwrap()], options).unwrap();
+            (url, Some(reserved), listener.spawn(catalogue).unwrap())
         } else {
             let listener = ShmListener::bind(&directory.address(), ShmListenOptions::default()).unwrap();
-            (directory.url(), listener.spawn(catalogue).unwrap())
+            (directory.url(), None, listener.spawn(catalogue).unwrap())
         };
-        Self { url, _directory: directory, serving: Some(serving) }
+        Self { url, _directory: directory, _port: port, serving: Some(serving) }
     }
 
     pub fn tcp() -> Self {

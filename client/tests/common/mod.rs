@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::marker::PhantomData;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use fpcache_fabric::{
     ClientId, Export, Handled, HugePages, OneRegion, RegionName, Service, Serving, SharedMemory, Work,
 };
 use fpcache_memserver::{Daemon, DaemonConfig, MemoryNode};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// How long a test waits for something that is bound to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -214,6 +217,19 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// A port at which nobody listens, and which nobody else is given as long as the socket is there:
+/// only who asks for this very port gets it.
+pub fn free_port() -> (OwnedFd, u16) {
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .expect("a socket");
+    sockopt::set_socket_reuseaddr(&socket, true).expect("an option");
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let bound: SocketAddrV4 =
+        rustix::net::getsockname(&socket).expect("bound").try_into().expect("of this family");
+    (socket, bound.port())
 }
 
 /// The name of the region that clients ask for unless told.
