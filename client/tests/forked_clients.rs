@@ -215,7 +215,7 @@ fn a_memory_node_that_stayed_in_the_parent_is_told_by_an_error() {
         left_behind(client.put(1, &[1; 8]).unwrap_err());
         left_behind(client.stats().unwrap_err());
         left_behind(client.pipeline(2).map(drop).unwrap_err());
-        assert!(begun.elapsed() < Duration::from_secs(2));
+        assert!(begun.elapsed() < Duration::from_secs(15));
         drop(client.clone());
     });
     assert!(child.succeeds());

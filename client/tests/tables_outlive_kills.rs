@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Directory, PATIENCE, TestKeys};
+use common::{Directory, PATIENCE, TestKeys, wait_until};
 use fpcache_client::{
     ByteKeys, Client, ClientConfig, ClientError, CreateOptions, KeyKind, Nodes, TableClient, TableName,
     TableParameters, Tables, U64Keys,
@@ -123,8 +123,15 @@ struct Contents {
     open: Option<(u64, u64)>,
 }
 
-/// Makes, writes and drops one table until the memory node is gone.
-fn worker<K: TestKeys>(url: &str, name: TableName, kind: KeyKind, mut known: Known, seed: u64) -> Known {
+/// Makes, writes and drops one table until the memory node is gone, and counts the writes that are
+/// acknowledged.
+fn worker<K: TestKeys>(
+    url: &str,
+    (name, kind): (TableName, KeyKind),
+    mut known: Known,
+    seed: u64,
+    written: &AtomicU64,
+) -> Known {
     let mut state = seed | 1;
     let mut random = || {
         state ^= state << 13;
@@ -173,7 +180,10 @@ fn worker<K: TestKeys>(url: &str, name: TableName, kind: KeyKind, mut known: Kno
         }
         let (number, value) = (random() % 500, random());
         match client.put(K::key(number << 40), &value.to_le_bytes()) {
-            Ok(()) => _ = contents.acknowledged.insert(number, value),
+            Ok(()) => {
+                contents.acknowledged.insert(number, value);
+                written.fetch_add(1, Ordering::Relaxed);
+            }
             Err(_) => {
                 contents.open = Some((number, value));
                 return known;
@@ -228,7 +238,7 @@ fn rounds(region: &str, seed: u64) {
     let (place, mut random) = (Place::new(region), seed);
     let mut known: Vec<Known> = vec![Known::Absent; TABLES as usize];
     let names: Vec<TableName> = (0..TABLES).map(|i| format!("table-{i}").parse().unwrap()).collect();
-    let (mut there, mut gone) = (0, 0);
+    let (mut there, mut gone, written) = (0, 0, AtomicU64::new(0));
     for round in 0..8 {
         let mut child = place.start();
         let url = place.directory.url();
@@ -259,14 +269,16 @@ fn rounds(region: &str, seed: u64) {
                 .into_iter()
                 .enumerate()
                 .map(|(i, known)| {
-                    let (url, name, seed) = (&url, names[i], random ^ i as u64);
+                    let (url, name, seed, written) = (&url, names[i], random ^ i as u64, &written);
                     scope.spawn(move || match i % 2 {
-                        0 => worker::<U64Keys>(url, name, KeyKind::U64, known, seed),
-                        _ => worker::<ByteKeys>(url, name, KeyKind::Bytes, known, seed),
+                        0 => worker::<U64Keys>(url, (name, KeyKind::U64), known, seed, written),
+                        _ => worker::<ByteKeys>(url, (name, KeyKind::Bytes), known, seed, written),
                     })
                 })
                 .collect();
             thread::sleep(pause);
+            // So that at least one table is there after a kill.
+            wait_until(|| written.load(Ordering::Relaxed) > 0);
             child.kill().unwrap();
             child.wait().unwrap();
             workers.into_iter().map(|worker| worker.join().unwrap()).collect()

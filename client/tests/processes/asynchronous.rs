@@ -133,7 +133,7 @@ fn a_silent_memory_node_costs_each_call_its_deadline_and_the_runtime_nothing() {
                     _ => assert!(read.unwrap().is_some()),
                 }
             }
-            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
             assert!(ticks.load(Ordering::Relaxed) >= 20, "{ticks:?}");
             ticker.abort();
             node.signal(Signal::CONT);

@@ -281,7 +281,7 @@ fn writes_to_a_memory_node_that_was_killed_fail_at_once_but_for_the_one_under_wa
         let error = client.put(6, &[6; 8]).unwrap_err();
         assert!(error.is_retryable(), "{error}");
     }
-    assert!(begun.elapsed() < deadline, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < deadline * 5, "{:?}", begun.elapsed());
     node.child.wait().unwrap();
 }
 
