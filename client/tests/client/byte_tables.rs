@@ -3,10 +3,10 @@
 
 use std::fmt::Debug;
 
-use crate::common::ThreadNode;
+use crate::common::{ThreadNode, patient};
 use fpcache_client::{
-    ByteClient, ByteKeys, Changes, Client, ClientConfig, ClientError, ErrorKind, KeyKind, KeyRef,
-    RecordShape, RecordToken, TableClient, TableParameters, U64Keys,
+    ByteClient, ByteKeys, Changes, Client, ClientError, ErrorKind, KeyKind, KeyRef, RecordShape, RecordToken,
+    TableClient, TableParameters, U64Keys,
 };
 
 fn parameters(key_bytes: Option<u16>, value_bytes: Option<u32>, room: u32) -> TableParameters {
@@ -136,7 +136,7 @@ fn nobody_reads_a_table_by_anothers_rules() {
     // Without parameters their regions do not tell, and these memory nodes have no list of tables
     // that does.
     let wrong = Client::connect(&bytes.directory.url()).unwrap();
-    let wrong_too = ByteClient::connect_with(&numbers.directory.url(), ClientConfig::default()).unwrap();
+    let wrong_too = ByteClient::connect_with(&numbers.directory.url(), patient()).unwrap();
     assert_eq!((wrong.key_kind().unwrap(), wrong_too.key_kind().unwrap()), (None, None));
     says(wrong.create(TableParameters::default()), ErrorKind::Invalid, &["kind u64"]);
     says(wrong_too.create(parameters(None, Some(8), 64)), ErrorKind::Invalid, &["kind bytes"]);
@@ -153,7 +153,7 @@ fn nobody_reads_a_table_by_anothers_rules() {
     says(wrong.table(), ErrorKind::Setup, &parts);
     says(wrong.create(TableParameters::default()), ErrorKind::Setup, &parts);
     let parts = ["`bytes`", "`u64`", "Client", "keys of the kind bytes"];
-    let opened = ByteClient::connect_with(&numbers.directory.url(), ClientConfig::default());
+    let opened = ByteClient::connect_with(&numbers.directory.url(), patient());
     says(opened, ErrorKind::Setup, &parts);
     says(wrong_too.get("12345678"), ErrorKind::Setup, &parts);
     says(wrong_too.multi_get(&["12345678"]), ErrorKind::Setup, &parts);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::common::{TestKeys, ThreadNode, scattered};
+use crate::common::{TestKeys, ThreadNode, patient, scattered};
 use fpcache_client::{CacheConfig, ClientConfig, CompareAndSet, Plan, PlanChoice};
 
 for_both_kinds_of_keys!(
@@ -28,7 +28,7 @@ fn configs() -> Vec<ClientConfig> {
     let plans = [Plan::TwoStage, Plan::Range, Plan::Speculative].map(PlanChoice::Fixed);
     let caches = [None, Some(CacheConfig::of(1 << 20)), Some(CacheConfig::of(30_000))];
     let all = plans.iter().flat_map(|plan| caches.map(|cache| (*plan, cache)));
-    all.map(|(plan, cache)| ClientConfig::default().with_plan(plan).with_cache(cache)).collect()
+    all.map(|(plan, cache)| patient().with_plan(plan).with_cache(cache)).collect()
 }
 
 fn a_table_is_what_a_btreemap_is_after_the_same_changes<K: TestKeys>() {

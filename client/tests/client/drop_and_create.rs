@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Directory, TestKeys, value_in};
+use crate::common::{Directory, TestKeys, patient, value_in};
 use fpcache_client::{
-    Changes, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape, RecordToken,
-    TableClient, TableName, TableParameters, Tables,
+    Changes, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape, RecordToken, TableClient,
+    TableName, TableParameters, Tables,
 };
 use fpcache_fabric::shm::{ListenOptions, Listener};
 use fpcache_fabric::{ClientId, Export, Handled, Service, Serving, Waker, Work};
@@ -113,7 +113,7 @@ impl Node {
     }
 
     fn client<K: TestKeys>(&self) -> TableClient<K> {
-        let config = ClientConfig::default().with_table(name());
+        let config = patient().with_table(name());
         TableClient::connect_with(&self.directory.url(), config).unwrap()
     }
 

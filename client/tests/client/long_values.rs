@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{PATIENCE, TestKeys, ThreadNode, value_of};
+use crate::common::{PATIENCE, TestKeys, ThreadNode, patient, value_of};
 use fpcache_client::{
     Answers, ByteClient, ByteKeys, Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Inserted,
     KeyRef, PlanChoice, RecordShape, TableClient, TableParameters, U64Keys, WriteStatus,
@@ -272,7 +272,7 @@ fn readers_see_whole_values_while_others_replace_them<K: TestKeys>() {
         });
         for plan in ["auto", "two-stage", "range"] {
             let plan: PlanChoice = plan.parse().unwrap();
-            let (client, ended) = (client.beside(ClientConfig::default().with_plan(plan)).unwrap(), &ended);
+            let (client, ended) = (client.beside(patient().with_plan(plan)).unwrap(), &ended);
             scope.spawn(move || {
                 while !ended.load(Ordering::Acquire) {
                     let keys = [0, 1, 2, 3].map(K::key);
@@ -312,7 +312,7 @@ fn values_that_cannot_be_say_what_could() {
     says(client.apply(&changes, &mut Vec::new()), &parts);
     assert_eq!(client.get(6).unwrap(), None, "nothing was sent");
 
-    let client = ByteClient::embedded_with(16 * MIB, ClientConfig::default()).unwrap();
+    let client = ByteClient::embedded_with(16 * MIB, patient()).unwrap();
     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 20 };
     client.create(TableParameters { shape, ..TableParameters::default() }).unwrap();
     client.put("four", &[7; 5000]).unwrap();

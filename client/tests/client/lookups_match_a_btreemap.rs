@@ -5,10 +5,10 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use crate::common::{TestKeys, value_of};
+use crate::common::{TestKeys, patient, value_of};
 use fpcache_client::{
-    Answers, ByteKeys, CacheConfig, ClientConfig, FingerprintWidth, OnConflict, Plan, PlanChoice, Policy,
-    RecordShape, TableClient, TableParameters, U64Keys, Variant,
+    Answers, ByteKeys, CacheConfig, FingerprintWidth, OnConflict, Plan, PlanChoice, Policy, RecordShape,
+    TableClient, TableParameters, U64Keys, Variant,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -223,7 +223,7 @@ impl<K: Hard> Pair<K> {
         cache: Option<CacheConfig>,
         trained: bool,
     ) -> Self {
-        let config = ClientConfig::default().with_plan(plan).with_cache(cache);
+        let config = patient().with_plan(plan).with_cache(cache);
         let client = TableClient::<K>::embedded_with(16 << 20, config).unwrap();
         let shape = parameters.shape;
         // Where values vary, each record fills its slot, or has no value, or something between.

@@ -6,10 +6,9 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::common::TestKeys;
+use crate::common::{TestKeys, patient};
 use fpcache_client::{
-    ByteClient, ByteKeys, CacheConfig, ClientConfig, Cost, KeyRef, Record, TableClient, TableParameters,
-    U64Keys,
+    ByteClient, ByteKeys, CacheConfig, Cost, KeyRef, Record, TableClient, TableParameters, U64Keys,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,11 +19,11 @@ type Records<K> = BTreeMap<<K as fpcache_client::KeySpace>::Owned, Vec<u8>>;
 struct Clients<K: TestKeys>(TableClient<K>, TableClient<K>);
 
 fn clients<K: TestKeys>(epsilon: u32, max_slots: u16, value_bytes: Option<u32>) -> Clients<K> {
-    let client = TableClient::<K>::embedded_with(32 << 20, ClientConfig::default()).unwrap();
+    let client = TableClient::<K>::embedded_with(32 << 20, patient()).unwrap();
     let shape = K::shape(value_bytes);
     client.create(TableParameters { shape, epsilon, max_slots, ..TableParameters::default() }).unwrap();
     let budget = CacheConfig::of(5 * K::PAGE_BYTES as u64);
-    let poor = client.beside(ClientConfig::default().with_cache(budget)).unwrap();
+    let poor = client.beside(patient().with_cache(budget)).unwrap();
     Clients(client, poor)
 }
 
@@ -350,7 +349,7 @@ fn a_page_of_models_that_several_floors_need_is_read_once() {
     let page = <ByteKeys as fpcache_client::KeySpace>::PAGE_BYTES as u64;
     let measured = || {
         // One that has no page yet.
-        let poor = client.beside(ClientConfig::default().with_cache(CacheConfig::of(5 * page))).unwrap();
+        let poor = client.beside(patient().with_cache(CacheConfig::of(5 * page))).unwrap();
         [cost(&client), cost(&poor), cost(&client)]
     };
     // Rebuilds that the inserts asked for go on for a while, and what was rebuilt is read anew:

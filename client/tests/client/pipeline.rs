@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::common::patient;
 use fpcache_client::{
-    Answers, Client, ClientConfig, ClientError, CompareAndSet, Completed, MAX_IN_FLIGHT, Pipeline,
-    RecordShape, TableParameters, WriteStatus, WriteTicket,
+    Answers, Client, ClientError, CompareAndSet, Completed, MAX_IN_FLIGHT, Pipeline, RecordShape,
+    TableParameters, WriteStatus, WriteTicket,
 };
 use proptest::prelude::*;
 
@@ -194,7 +195,7 @@ fn what_is_wrong_with_a_write_is_told_before_it_is_sent_and_keeps_no_others() {
 
 #[test]
 fn a_full_memory_node_refuses_some_writes_and_the_others_go_on() {
-    let client = Client::embedded_with(1 << 20, ClientConfig::default()).unwrap();
+    let client = Client::embedded_with(1 << 20, patient()).unwrap();
     client
         .create(TableParameters { shape: RecordShape::fixed(8, 1024), ..TableParameters::default() })
         .unwrap();

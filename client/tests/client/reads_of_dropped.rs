@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Directory, TestKeys, load, value_in, wait_until};
+use crate::common::{Directory, TestKeys, load, patient, value_in, wait_until};
 use fpcache_client::{
     CacheConfig, ClientConfig, ClientError, CreateOptions, KeyKind, Plan, PlanChoice, TableClient, TableName,
     Tables,
@@ -26,7 +26,7 @@ const READERS: usize = 3;
 /// Ways to read, of which some there are over sockets alone.
 fn ways() -> Vec<ClientConfig> {
     let plans = [Plan::TwoStage, Plan::Range, Plan::Speculative, Plan::AtNode].map(PlanChoice::Fixed);
-    let base = ClientConfig::default();
+    let base = patient();
     let plain = plans.into_iter().map(|plan| base.clone().with_plan(plan));
     let cached = base.clone().with_cache(Some(CacheConfig::of(1 << 20)));
     plain.chain([base.clone(), cached]).collect()

@@ -2,14 +2,14 @@
 
 use std::borrow::Borrow;
 
-use crate::common::{TestKeys, ThreadNode, scattered, value_of};
+use crate::common::{TestKeys, ThreadNode, patient, scattered, value_of};
 use fpcache::matching::Matcher;
 use fpcache::read::{Lookup, LookupScratch, Outcome, cache_probe, drive, look_up};
 use fpcache::table::{self, TableOptions};
 use fpcache::table_view::TableView;
 use fpcache_client::{
-    Answers, ByteKeys, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, RecordShape,
-    TableClient, TableParameters,
+    Answers, ByteKeys, Cost, FingerprintWidth, Found, Plan, PlanChoice, RecordShape, TableClient,
+    TableParameters,
 };
 use fpcache_fabric::shm::{ShmConnection, connect};
 use fpcache_fabric::{Connection, Endpoint};
@@ -50,7 +50,7 @@ impl<K: TestKeys> Table<K> {
     }
 
     fn client(&self, plan: Plan) -> TableClient<K> {
-        self.node.client_with(ClientConfig::default().with_plan(PlanChoice::Fixed(plan)))
+        self.node.client_with(patient().with_plan(PlanChoice::Fixed(plan)))
     }
 
     /// Bytes of the window's fingerprints, and of its slots.
@@ -208,7 +208,7 @@ fn a_scan_of_a_few_records_is_one_round_trip<K: TestKeys>() {
 fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
     let node = ThreadNode::<ByteKeys>::start(64 << 20);
     let plan = PlanChoice::Fixed(Plan::TwoStage);
-    let client = node.client_with(ClientConfig::default().with_plan(plan));
+    let client = node.client_with(patient().with_plan(plan));
     let parameters = TableParameters { shape, width: FingerprintWidth::Bits64, ..TableParameters::default() };
     let mut load = client.load_like(parameters, 0, keys.iter().map(Vec::as_slice)).unwrap();
     let value = vec![7; shape.value_bytes.unwrap_or(8) as usize];

@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use fpcache_client::{
-    ByteClient, ByteKeys, ClientConfig, RecordShape, Records as FoundRecords, TableParameters,
-};
+use crate::common::patient;
+use fpcache_client::{ByteClient, ByteKeys, RecordShape, Records as FoundRecords, TableParameters};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -107,7 +106,7 @@ fn check(client: &ByteClient, records: &mut Records, step: &Step) -> Result<(), 
 }
 
 fn table(epsilon: u32, max_slots: u16) -> ByteClient {
-    let client = ByteClient::embedded_with(16 << 20, ClientConfig::default()).unwrap();
+    let client = ByteClient::embedded_with(16 << 20, patient()).unwrap();
     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 100 };
     client.create(TableParameters { shape, epsilon, max_slots, ..TableParameters::default() }).unwrap();
     client

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    AsyncConfig, AsyncTableClient, CacheConfig, ClientConfig, Plan, TableClient, TableParameters, U64Keys,
+    AsyncConfig, AsyncTableClient, CacheConfig, Plan, TableClient, TableParameters, U64Keys,
 };
 
 use crate::asynchronous::one_thread;
-use crate::common::{PATIENCE, TestKeys, load};
+use crate::common::{PATIENCE, TestKeys, load, patient};
 use crate::proxies::slow_while;
 use crate::remote::Node;
 
@@ -30,12 +30,11 @@ fn slow_once() -> (Node, TableClient<U64Keys>, Vec<u64>) {
     keys.dedup();
     let parameters = <U64Keys as TestKeys>::parameters_of(Some(112));
     let parameters = TableParameters { epsilon: 32, ..parameters };
-    load(&node.client::<U64Keys>(0, "t", ClientConfig::default()), parameters, keys.iter().copied(), 1)
-        .unwrap();
+    load(&node.client::<U64Keys>(0, "t", patient()), parameters, keys.iter().copied(), 1).unwrap();
     let is_slow = Arc::new(AtomicBool::new(true));
     let url = slow_while(node.url(), ADDED, &is_slow);
     // Beside a hot cache the memory node is not asked to look keys up.
-    let config = ClientConfig::default().with_table("t".parse().unwrap());
+    let config = patient().with_table("t".parse().unwrap());
     let config = config.with_cache(Some(CacheConfig::of(200_000)));
     let client = TableClient::<U64Keys>::connect_with(&url, config).unwrap();
     client.get(keys[0]).unwrap();

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::common::patient;
 use fpcache_client::{
-    ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, Nodes,
-    RefusalCode, TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_with,
+    ByteKeys, Client, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, Nodes, RefusalCode,
+    TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_with,
 };
 use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{AccessKeeper, ListenOptions, Listener, Rights, TokenSet};
@@ -35,7 +36,7 @@ impl Node {
     }
 
     fn client(&self, token: Token) -> Result<Client, ClientError> {
-        Client::connect_with(&self.url, ClientConfig::default().with_token(token))
+        Client::connect_with(&self.url, patient().with_token(token))
     }
 }
 
@@ -80,23 +81,23 @@ fn readers_read_everything_and_change_nothing() {
         is_refused(pipeline.finish().remove(0).outcome);
     }
 
-    let tables = Tables::connect_with(&node.url, ClientConfig::default().with_token(node.read)).unwrap();
+    let tables = Tables::connect_with(&node.url, patient().with_token(node.read)).unwrap();
     assert_eq!(tables.list().unwrap().tables.len(), 1);
     is_refused(tables.create(&"other".parse().unwrap(), KeyKind::U64, CreateOptions::default()));
     is_refused(tables.drop_table(&"default".parse().unwrap()));
-    let tables = Tables::connect_with(&node.url, ClientConfig::default().with_token(node.write)).unwrap();
+    let tables = Tables::connect_with(&node.url, patient().with_token(node.write)).unwrap();
     tables.create(&"other".parse().unwrap(), KeyKind::Bytes, CreateOptions::default()).unwrap();
     // What is looked for beside the table is looked for with the token too.
-    let config = ClientConfig::default().with_token(node.read);
+    let config = patient().with_token(node.read);
     let of = |table: &str| config.clone().with_table(table.parse().unwrap());
     let other = TableClient::<U64Keys>::connect_with(&node.url, of("other")).unwrap_err();
     assert!(matches!(other, ClientError::OtherKeys { .. }), "{other}");
     let missing = TableClient::<ByteKeys>::connect_with(&node.url, of("missing")).unwrap_err().to_string();
     assert!(missing.contains("the tables are: `default`, `other`"), "{missing}");
     // One beside it has its own token if it has one.
-    let beside = reader.beside(ClientConfig::default().with_token(node.write)).unwrap();
+    let beside = reader.beside(patient().with_token(node.write)).unwrap();
     beside.put(3, &1u64.to_le_bytes()).unwrap();
-    let beside = reader.beside(ClientConfig::default()).unwrap();
+    let beside = reader.beside(patient()).unwrap();
     is_refused(beside.put(3, &2u64.to_le_bytes()));
     assert_eq!(beside.get(30).unwrap(), Some(10u64.to_le_bytes().to_vec()));
 }
@@ -120,8 +121,8 @@ fn a_wrong_or_missing_token_is_told_with_the_node_and_the_remedy() {
 #[test]
 fn waiting_for_a_node_takes_the_token_that_is_given() {
     let node = Node::start();
-    wait_for_node_with(&node.url, ClientConfig::default().with_token(node.read)).unwrap();
-    let error = wait_for_node_with(&node.url, ClientConfig::default()).unwrap_err();
+    wait_for_node_with(&node.url, patient().with_token(node.read)).unwrap();
+    let error = wait_for_node_with(&node.url, patient()).unwrap_err();
     assert!(matches!(error, ClientError::Fabric(FabricError::TokenRefused { .. })), "{error}");
 }
 
@@ -130,9 +131,9 @@ fn waiting_for_a_node_takes_the_token_that_is_given() {
 #[test]
 fn a_reader_that_writes_a_long_value_is_refused_too() {
     let node = Node::start();
-    let tables = Tables::connect_with(&node.url, ClientConfig::default().with_token(node.write)).unwrap();
+    let tables = Tables::connect_with(&node.url, patient().with_token(node.write)).unwrap();
     tables.create(&"long".parse().unwrap(), KeyKind::Bytes, CreateOptions::default()).unwrap();
-    let config = |token| ClientConfig::default().with_table("long".parse().unwrap()).with_token(token);
+    let config = |token| patient().with_table("long".parse().unwrap()).with_token(token);
     let open = |token| TableClient::<ByteKeys>::connect_with(&node.url, config(token)).unwrap();
     let (writer, reader) = (open(node.write), open(node.read));
     for bytes in [10, 20 << 10, 200 << 10] {
@@ -181,15 +182,15 @@ fn a_client_beside_another_has_its_token() {
     let mut tokens = TokenSet::default().with(nodes[1].write, Rights::Write);
     tokens = tokens.with(nodes[0].write, Rights::Write);
     nodes[1].keeper.replace_tokens(tokens);
-    let config = ClientConfig::default().with_token(nodes[0].write);
+    let config = patient().with_token(nodes[0].write);
     let table = "orders".parse().unwrap();
     let all = Nodes::at_with(&urls, config.clone()).unwrap();
     all.create::<U64Keys>(&table, TableParameters::default(), &[1_000], CreateOptions::default()).unwrap();
     let client = Client::connect_with(&urls, config.clone().with_table(table)).unwrap();
     client.put(1, &[1; 8]).unwrap();
-    let beside = client.beside(ClientConfig::default().with_table(table)).unwrap();
+    let beside = client.beside(patient().with_table(table)).unwrap();
     beside.put(2_000, &[2; 8]).unwrap();
     assert_eq!(beside.get(1).unwrap(), Some(vec![1; 8]));
     let one = Client::connect_with(&nodes[0].url, config).unwrap();
-    one.beside(ClientConfig::default()).unwrap().put(1, &[1; 8]).unwrap();
+    one.beside(patient()).unwrap().put(1, &[1; 8]).unwrap();
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Directory, PATIENCE, TestKeys, set_once_sent_again, value_of, wait_until};
+use crate::common::{Directory, PATIENCE, TestKeys, patient, set_once_sent_again, value_of, wait_until};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
 use fpcache::message::{ErrorCode, Refusal, Request, Sent, ValuePiece, Write, encode_reply};
 use fpcache::table_view::TableView;
@@ -364,7 +364,7 @@ fn a_value_that_the_memory_nodes_processor_says_is_elsewhere_is_read_there() {
     let right = (at, value.len() as u32, u64::from_le_bytes(*identity.last_chunk().unwrap()));
     // Where it was, past the region, and of another checksum: it is asked for again.
     let answers = [(at + 8, right.1, right.2), (1 << 40, right.1, right.2), (at, right.1, 1), right];
-    let config = ClientConfig::default().with_plan(PlanChoice::Fixed(Plan::TwoStage));
+    let config = patient().with_plan(PlanChoice::Fixed(Plan::TwoStage));
     let client: Client = Client::connect_with(&setup.directory.url(), config).unwrap();
     setup.state().elsewhere.extend(answers);
     assert!(client.get(5).unwrap() == Some(value.clone()));

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Directory, PATIENCE, TestKeys, scattered, set_once_sent_again, value_of};
+use crate::common::{Directory, PATIENCE, TestKeys, patient, scattered, set_once_sent_again, value_of};
 use fake::{Act, Came, Fake, State};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
 use fpcache::message::ErrorCode;
@@ -282,7 +282,7 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
         fpcache_client::PlanChoice::Fixed(Plan::TwoStage),
         fpcache_client::PlanChoice::Fixed(Plan::Speculative),
     ] {
-        let config = ClientConfig::default().with_plan(plan);
+        let config = patient().with_plan(plan);
         let client = TableClient::<K>::connect_with(&setup.directory.url(), config).unwrap();
         client.put(keys[250].clone(), &v(5)).unwrap();
         let absent = K::key(numbers[250] ^ 1);

@@ -28,6 +28,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 /// How long a test waits for something that is bound to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The configuration of clients whose deadline is not what a test is about.
+pub fn patient() -> ClientConfig {
+    ClientConfig::default().with_deadline(PATIENCE)
+}
+
 /// Waits for something that other threads do; not for ever, so that a test that fails ends.
 pub fn wait_until(is_so: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -270,7 +275,7 @@ impl<K: TestKeys> ThreadNode<K> {
     }
 
     pub fn client(&self) -> TableClient<K> {
-        self.client_with(ClientConfig::default())
+        self.client_with(patient())
     }
 
     pub fn client_with(&self, config: ClientConfig) -> TableClient<K> {

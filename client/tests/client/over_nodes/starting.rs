@@ -8,7 +8,7 @@ use fpcache_client::{
 };
 
 use super::{Node, config, make, name, urls};
-use crate::common::{PATIENCE, TestKeys};
+use crate::common::{PATIENCE, TestKeys, patient};
 
 /// It was taken for one with other parameters, since all of the directory was fetched to see them.
 #[test]
@@ -19,7 +19,7 @@ fn a_table_is_found_to_be_there_by_who_has_no_room_for_its_directory() {
     for number in 0..600u64 {
         client.put(number << 54, &[1; 8]).unwrap();
     }
-    let small = ClientConfig::default().with_cache(CacheConfig::of(1 << 10));
+    let small = patient().with_cache(CacheConfig::of(1 << 10));
     let all = Nodes::at_with(&urls(&nodes), small).unwrap();
     let create = |parameters: TableParameters| {
         all.create::<U64Keys>(&name(), parameters, &[1 << 63], CreateOptions::default())
