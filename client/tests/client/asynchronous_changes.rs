@@ -106,13 +106,15 @@ fn a_change_whose_turn_does_not_come_in_time_was_not_made_and_says_so() {
         let client = AsyncClient::of(held.client.clone());
         client.put(0, &[1; 8]).await.unwrap();
         behind_another(&held, &client, async || {
-            let hurried = client.with_deadline(Duration::from_millis(100));
+            let hurried = client.with_deadline(Duration::from_secs(2));
             let begun = Instant::now();
-            let error = hurried.put(3, &[3; 8]).await.unwrap_err();
-            assert!(error.is_retryable() && error.to_string().contains("turn"), "{error}");
-            let mut changes = Changes::new();
+            let (mut changes, mut replies) = (Changes::new(), Vec::new());
             changes.put(4, &[4; 8]).delete(5);
-            let error = hurried.apply(&changes, &mut Vec::new()).await.unwrap_err();
+            let calls = (hurried.put(3, &[3; 8]), hurried.apply(&changes, &mut replies));
+            let (put, applied) = tokio::join!(calls.0, calls.1);
+            let error = put.unwrap_err();
+            assert!(error.is_retryable() && error.to_string().contains("turn"), "{error}");
+            let error = applied.unwrap_err();
             assert!(error.is_retryable(), "{error}");
             assert!(begun.elapsed() < PATIENCE);
         })
@@ -120,7 +122,7 @@ fn a_change_whose_turn_does_not_come_in_time_was_not_made_and_says_so() {
         assert_eq!(client.multi_contains(&[0, 3, 4]).await.unwrap(), [true, false, false]);
         // One that was sent is another thing.
         held.is_held.store(true, Ordering::SeqCst);
-        let error = client.with_deadline(Duration::from_millis(100)).put(6, &[6; 8]).await.unwrap_err();
+        let error = client.with_deadline(Duration::from_secs(2)).put(6, &[6; 8]).await.unwrap_err();
         assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
         held.is_held.store(false, Ordering::SeqCst);
     });

@@ -43,7 +43,7 @@ fn long_changes(count: u64) -> Changes {
 fn what_was_made_before_a_request_without_a_reply_is_told() {
     let node = Node::start();
     let (address, left) = so_many_answers(node.url(), Duration::ZERO);
-    let client = of_long_values(&node, &address, Duration::from_secs(1));
+    let client = of_long_values(&node, &address, Duration::from_secs(4));
     one_thread().block_on(async {
         let client = AsyncClient::of(client);
         // As a client whose thread has connected.
@@ -80,8 +80,8 @@ fn late_answers(url: &str, late: Duration) -> (String, Arc<AtomicBool>) {
 /// All of them had one deadline.
 #[test]
 fn each_request_of_a_call_has_the_deadline_for_itself() {
-    const LATE: Duration = Duration::from_millis(100);
-    const DEADLINE: Duration = Duration::from_secs(2);
+    const LATE: Duration = Duration::from_millis(200);
+    const DEADLINE: Duration = Duration::from_secs(4);
     const REQUESTS: usize = 25;
     let node = Node::start();
     let (address, is_late) = late_answers(node.url(), LATE);
@@ -101,7 +101,7 @@ fn each_request_of_a_call_has_the_deadline_for_itself() {
 /// A call that is given up had told nothing of what was made.
 #[test]
 fn a_call_of_several_requests_that_is_dropped_has_told_what_was_made_and_sends_no_more() {
-    const LATE: Duration = Duration::from_millis(300);
+    const LATE: Duration = Duration::from_secs(1);
     let node = Node::start();
     let (address, is_late) = late_answers(node.url(), LATE);
     let client = of_long_values(&node, &address, PATIENCE);
@@ -205,24 +205,35 @@ fn calls_without_time_are_told_so() {
 #[test]
 fn calls_that_waited_for_a_memory_node_are_told_so() {
     let node = Node::start();
-    let (address, is_late) = late_answers(node.url(), Duration::from_secs(1));
+    let (address, is_late) = late_answers(node.url(), PATIENCE);
     let alone = of_long_values(&node, &address, PATIENCE);
     let WithSilent { client: over_two, address: _, is_silent, _nodes } = WithSilent::new();
     one_thread().block_on(async {
-        for (client, is_silent) in [(alone, is_late), (over_two, is_silent)] {
+        let are_told = async |client, is_silent: Arc<AtomicBool>| {
             let client = AsyncClient::of(client);
             client.multi_contains(&[5, 1_500]).await.unwrap();
             client.floor(1_500).await.unwrap();
-            let hurried = client.with_deadline(Duration::from_millis(200));
+            let hurried = client.with_deadline(Duration::from_secs(1));
             is_silent.store(true, Ordering::SeqCst);
-            let mut told = vec![hurried.get(1_500).await.unwrap_err()];
-            told.push(hurried.floor(1_500).await.unwrap_err());
-            told.push(hurried.scan_back(1_500, 5).next().await.unwrap().unwrap_err());
-            for error in told {
-                assert!(error.is_retryable() && !error.to_string().contains("first"), "{error}");
+            let is_told = |error: ClientError| {
+                assert!(error.is_retryable(), "{error}");
+                !error.to_string().contains("first")
+            };
+            let mut told = [false; 3];
+            // A call that gets no processor as its time ends is not told: that is but one try.
+            for _ in 0..5 {
+                told[0] = told[0] || is_told(hurried.get(1_500).await.unwrap_err());
+                told[1] = told[1] || is_told(hurried.floor(1_500).await.unwrap_err());
+                let mut scan = hurried.scan_back(1_500, 5);
+                told[2] = told[2] || is_told(scan.next().await.unwrap().unwrap_err());
+                if told == [true; 3] {
+                    break;
+                }
             }
+            assert_eq!(told, [true; 3]);
             is_silent.store(false, Ordering::SeqCst);
-        }
+        };
+        tokio::join!(are_told(alone, is_late), are_told(over_two, is_silent));
     });
 }
 
@@ -234,22 +245,33 @@ fn a_long_group_ends_soon_after_its_deadline_where_memory_is_mapped() {
     let client = node.client();
     load(&client, U64Keys::parameters(), 0..KEYS, 0).unwrap();
     let keys: Vec<u64> = (0..KEYS).collect();
-    let begun = Instant::now();
-    assert!(client.multi_get(&keys).unwrap().iter().all(Option::is_some));
-    let all = begun.elapsed();
+    // The fastest of several: a thread may get no processor for a while.
+    let looked_up = (0..3).map(|_| {
+        let begun = Instant::now();
+        assert!(client.multi_get(&keys).unwrap().iter().all(Option::is_some));
+        begun.elapsed()
+    });
+    let all = looked_up.min().unwrap();
     let hurried = client.with_deadline(all / 100);
-    let begun = Instant::now();
-    let error = hurried.multi_get(&keys).unwrap_err();
-    assert!(matches!(error, ClientError::Deadline { .. }) && error.is_retryable(), "{error}");
-    assert!(begun.elapsed() < all / 3, "{:?} of {all:?}", begun.elapsed());
+    let ends_soon = (0..10).any(|_| {
+        let begun = Instant::now();
+        let error = hurried.multi_get(&keys).unwrap_err();
+        assert!(matches!(error, ClientError::Deadline { .. }) && error.is_retryable(), "{error}");
+        begun.elapsed() < all / 3
+    });
+    assert!(ends_soon, "all in {all:?}");
     // Few enough take no time.
     let none = client.with_deadline(Duration::ZERO);
     assert!(none.multi_get(&keys[..1_000]).unwrap().iter().all(Option::is_some));
     one_thread().block_on(async {
-        let begun = Instant::now();
-        let error = AsyncClient::of(hurried).multi_get(&keys).await.unwrap_err();
-        assert!(error.is_retryable(), "{error}");
-        assert!(begun.elapsed() < all / 3, "{:?} of {all:?}", begun.elapsed());
+        let (hurried, mut ends_soon) = (AsyncClient::of(hurried), false);
+        for _ in 0..10 {
+            let begun = Instant::now();
+            let error = hurried.multi_get(&keys).await.unwrap_err();
+            assert!(error.is_retryable(), "{error}");
+            ends_soon |= begun.elapsed() < all / 3;
+        }
+        assert!(ends_soon, "all in {all:?}");
         assert_eq!(AsyncClient::of(client).multi_get(&keys).await.unwrap().len(), keys.len());
     });
 }

@@ -292,11 +292,11 @@ fn a_part_that_stops_at_long_values_is_gone_on_with_from_either_end() {
 fn an_error_ends_a_stream() {
     let node = crate::remote::Node::start();
     node.make::<U64Keys>("tasks");
-    let config = ClientConfig::default().with_deadline(std::time::Duration::from_millis(300));
+    let config = ClientConfig::default().with_deadline(PATIENCE);
     let client = node.client::<U64Keys>(0, "tasks", config);
     (0..1_000u64).for_each(|key| client.put(key, &[0; 8]).unwrap());
     one_thread().block_on(async {
-        let client = AsyncClient::of(client);
+        let client = AsyncClient::of(client).with_deadline(std::time::Duration::from_secs(3));
         let mut records = client.iter();
         assert!(records.next().await.unwrap().is_ok() && records.next_back().await.unwrap().is_ok());
         drop(node);

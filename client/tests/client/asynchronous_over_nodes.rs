@@ -99,7 +99,7 @@ fn tasks_keys_share_the_doorbells_of_each_of_three_memory_nodes() {
 #[test]
 fn a_count_goes_on_for_as_long_as_it_gets_on() {
     const DELAY: Duration = Duration::from_millis(100);
-    const NODES: u64 = 6;
+    const NODES: u64 = 12;
     let nodes: Vec<Node> = (0..NODES).map(|_| Node::tcp()).collect();
     let is_slow = Arc::new(AtomicBool::new(false));
     let slow = |node: &Node| {
@@ -123,11 +123,11 @@ fn a_count_goes_on_for_as_long_as_it_gets_on() {
         // Connects the thread that counts.
         assert_eq!(client.count(0, u64::MAX).await.unwrap(), NODES);
         is_slow.store(true, Ordering::SeqCst);
-        let hurried = client.with_deadline(DELAY * 11);
+        let hurried = client.with_deadline(DELAY * 23);
         let begun = Instant::now();
         assert_eq!(hurried.count(0, u64::MAX).await.unwrap(), NODES);
         // There and back, for each range at least once.
-        assert!(begun.elapsed() >= DELAY * 12, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= DELAY * 24, "{:?}", begun.elapsed());
         is_slow.store(false, Ordering::SeqCst);
         assert_eq!(client.count(100, 300).await.unwrap(), 2);
         assert_eq!(client.count(300, 300).await.unwrap(), 0);
@@ -143,7 +143,11 @@ pub struct WithSilent {
     pub _nodes: [Node; 2],
 }
 
-pub const SILENT_PATIENCE: Duration = Duration::from_secs(2);
+/// The deadline of calls that may wait for the silent one.
+pub const SILENT_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Calls that take less have not waited for it.
+pub const SOON: Duration = Duration::from_secs(3);
 
 impl WithSilent {
     /// With keys 0, 20, ... 1980.
@@ -196,7 +200,7 @@ fn a_silent_memory_node_keeps_no_read_of_tasks_from_another() {
             assert_eq!(client.get(key * 20).await.unwrap(), Some(key.to_le_bytes().to_vec()));
             assert_eq!(client.floor(key * 20 + 1).await.unwrap().unwrap().0, key * 20);
         }
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         // Both memory nodes have some of these.
         let error = client.multi_get(&[0, 1_500]).await.unwrap_err();
         assert!(error.is_retryable() && error.to_string().contains(&address), "{error}");
@@ -231,7 +235,7 @@ fn a_memory_node_that_is_silent_from_the_beginning_keeps_no_read_of_tasks_from_a
         }
         let own = client.multi_get(&[0, 20, 40]).await.unwrap();
         assert!(own.iter().all(Option::is_some));
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         for answered in waiting.join_all().await {
             assert!(answered.unwrap_err().is_retryable());
         }
@@ -256,7 +260,7 @@ fn reads_that_are_given_up_take_no_thread_each_from_those_of_another_memory_node
         for key in 0..50u64 {
             assert_eq!(client.get(key * 20).await.unwrap(), Some(key.to_le_bytes().to_vec()));
         }
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         is_silent.store(false, Ordering::SeqCst);
         assert!(client.get(1_500).await.unwrap().is_some());
     });
@@ -278,7 +282,7 @@ fn a_silent_memory_node_keeps_no_change_of_tasks_from_another() {
         for key in 0..50u64 {
             client.put(key * 20, &[7; 8]).await.unwrap();
         }
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         let mut changes = Changes::new();
         changes.put(1_500, &[5; 8]).put(0, &[5; 8]);
         let mut replies = Vec::new();

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::asynchronous::{one_thread, poll_and_drop};
-use crate::asynchronous_over_nodes::{SILENT_PATIENCE, WithSilent};
+use crate::asynchronous_over_nodes::{SILENT_PATIENCE, SOON, WithSilent};
 use crate::common::{PATIENCE, TestKeys};
 use crate::over_nodes::one_slow::OneSlow;
 use crate::over_nodes::{Node, config, make, name, urls};
@@ -38,7 +38,7 @@ fn a_group_that_waits_for_a_silent_memory_node_keeps_nobody_from_connecting_anot
         tokio::time::sleep(Duration::from_millis(50)).await;
         let begun = Instant::now();
         assert_eq!(client.get(0).await.unwrap(), Some(vec![0; 8]));
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         assert!(of_silent.await.unwrap().unwrap_err().is_retryable());
         assert!(of_both.await.unwrap().unwrap_err().is_retryable());
         is_silent.store(false, Ordering::SeqCst);
@@ -62,7 +62,7 @@ fn counts_that_are_given_up_keep_nobody_from_connecting_another_memory_node() {
         let begun = Instant::now();
         assert_eq!(client.count(0, 1_000).await.unwrap(), 50);
         assert_eq!(client.get(0).await.unwrap(), Some(vec![0; 8]));
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         is_silent.store(false, Ordering::SeqCst);
         assert_eq!(client.count(0, 2_000).await.unwrap(), 100);
     });
@@ -81,22 +81,32 @@ fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_anothe
     let all = Nodes::at(&format!("{},{}", nodes[0].url, silent.join(","))).unwrap();
     all.create::<U64Keys>(&name(), U64Keys::parameters(), &split_at, CreateOptions::default()).unwrap();
     one_thread().block_on(async {
-        let config = config().with_deadline(SILENT_PATIENCE);
-        let client = AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap());
-        is_silent.store(true, Ordering::SeqCst);
-        let mut waiting = JoinSet::new();
-        for key in (100..(SILENT + 1) * 100).step_by(10) {
-            let client = client.clone();
-            waiting.spawn(async move { (key, client.get(key).await) });
+        let mut are_named = false;
+        // A task that gets no processor as its time ends is not told: that is but one try.
+        for _ in 0..5 {
+            is_silent.store(false, Ordering::SeqCst);
+            let config = config().with_deadline(SILENT_PATIENCE);
+            let client = AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap());
+            is_silent.store(true, Ordering::SeqCst);
+            let mut waiting = JoinSet::new();
+            for key in (100..(SILENT + 1) * 100).step_by(10) {
+                let client = client.clone();
+                waiting.spawn(async move { (key, client.get(key).await) });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let begun = Instant::now();
+            assert_eq!(client.get(0).await.unwrap(), None);
+            assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+            are_named = waiting.join_all().await.into_iter().all(|(key, answered)| {
+                let (error, node) = (answered.unwrap_err(), &silent[key as usize / 100 - 1]);
+                assert!(error.is_retryable(), "{key} at {node}: {error}");
+                error.to_string().contains(node)
+            });
+            if are_named {
+                break;
+            }
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let begun = Instant::now();
-        assert_eq!(client.get(0).await.unwrap(), None);
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
-        for (key, answered) in waiting.join_all().await {
-            let (error, node) = (answered.unwrap_err(), &silent[key as usize / 100 - 1]);
-            assert!(error.is_retryable() && error.to_string().contains(node), "{key} at {node}: {error}");
-        }
+        assert!(are_named, "one at least was not told which memory node was silent, each time");
     });
 }
 
@@ -116,7 +126,7 @@ fn large_groups_that_are_given_up_leave_threads_to_others() {
         }
         let begun = Instant::now();
         assert_eq!(client.count(0, 1_000).await.unwrap(), 50);
-        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         is_silent.store(false, Ordering::SeqCst);
         let found = client.multi_get(&keys).await.unwrap();
         for (key, found) in keys.iter().zip(found) {
@@ -167,7 +177,7 @@ fn tasks_that_read_a_range_of_a_dropped_table_are_all_told_so_soon() {
                     assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error}");
                 }
                 let took = begun.elapsed();
-                assert!(took < Duration::from_secs(2), "{took:?} of range {range}");
+                assert!(took < Duration::from_secs(10), "{took:?} of range {range}");
             }
         }
     });
@@ -176,7 +186,7 @@ fn tasks_that_read_a_range_of_a_dropped_table_are_all_told_so_soon() {
 /// They were read by a thread each, one after the other.
 #[test]
 fn tasks_that_wait_for_a_newer_map_share_doorbells_by_it() {
-    const TASKS: u32 = 200;
+    const TASKS: u64 = 200;
     const DELAY: Duration = Duration::from_millis(5);
     let nodes = [Node::tcp(), Node::tcp()];
     let slow: Vec<String> = nodes.iter().map(|node| slow(&node.url, DELAY)).collect();
@@ -192,7 +202,7 @@ fn tasks_that_wait_for_a_newer_map_share_doorbells_by_it() {
         all.drop_table(&name()).unwrap();
         make();
         writer.put(107, &[7; 8]).unwrap();
-        let (before, begun) = (client.async_counters(), Instant::now());
+        let before = client.async_counters();
         let mut tasks = JoinSet::new();
         for _ in 0..TASKS {
             let client = client.clone();
@@ -202,10 +212,10 @@ fn tasks_that_wait_for_a_newer_map_share_doorbells_by_it() {
             assert_eq!(found.unwrap(), Some(vec![7; 8]));
         }
         // By the map that they had all were asked, and by the newer one all but some.
-        let asked = client.async_counters().calls - before.calls;
-        assert!(asked > u64::from(TASKS * 3 / 2), "{asked} calls of {TASKS} tasks");
-        // There and back for each would take twice that.
-        assert!(begun.elapsed() < DELAY * TASKS, "{:?}", begun.elapsed());
+        let counters = client.async_counters();
+        let (asked, rung) = (counters.calls - before.calls, counters.doorbells - before.doorbells);
+        assert!(asked > TASKS * 3 / 2, "{asked} calls of {TASKS} tasks");
+        assert!(rung < TASKS / 2, "{rung} doorbells for {asked} calls");
     });
 }
 
@@ -299,9 +309,9 @@ fn tasks_that_can_wait_are_not_told_of_a_memory_node_that_was_silent_for_hurried
 /// all of it once more.
 #[test]
 fn a_read_with_its_version_holds_its_thread_no_longer_than_it_may_take() {
-    const WITHIN: Duration = Duration::from_secs(1);
+    const WITHIN: Duration = Duration::from_secs(4);
     let nodes = [Node::tcp(), Node::tcp()];
-    let (address, left) = so_many_answers(&nodes[1].url, WITHIN * 3 / 4);
+    let (address, left) = so_many_answers(&nodes[1].url, WITHIN * 5 / 8);
     let both = Nodes::at(&format!("{},{address}", nodes[0].url)).unwrap();
     both.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
     // However far it seems: the lookup is one READ.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fpcache_client::{Client, ClientConfig, ClientError, Inserted, TableName, TableParameters, U64Keys};
 
-use crate::common::load;
+use crate::common::{PATIENCE, load};
 use crate::proxies::{Towards, stand_before};
 use crate::remote::{Node, random};
 
@@ -154,7 +154,7 @@ fn connections_cut_anywhere_lose_nothing_and_answer_nothing_wrong() {
         let threads: Vec<_> = (0..threads).map(|number| scope.spawn(work(number))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let straight = Client::connect_with(node.url(), config).unwrap();
+    let straight = Client::connect_with(node.url(), config.with_deadline(PATIENCE)).unwrap();
     for (key, may_be) in known.iter().flatten() {
         let found = straight.get(*key).unwrap();
         assert!(may_be.contains(&found), "{key}: {found:?}, not one of {may_be:?}");
@@ -186,17 +186,28 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
         }
     }
     assert!(way.cuts() > 20 && client.counters().resent > 5, "{} cuts, {:?}", way.cuts(), client.counters());
-    let there = Client::connect_with(node.url(), config).unwrap().count(0, u64::MAX).unwrap();
+    let straight = Client::connect_with(node.url(), config.with_deadline(PATIENCE)).unwrap();
+    let there = straight.count(0, u64::MAX).unwrap();
     assert!((acknowledged..=1500).contains(&there), "{acknowledged} acknowledged, {there} there");
 }
 
 /// A read over a way that breaks.
 type Call = fn(&Client) -> Result<(), ClientError>;
 
+/// Has each of the calls judged on a thread of its own, as they take their time.
+fn at_once<const CALLS: usize>(calls: [Call; CALLS], expect: impl Fn(usize, Call) + Sync) {
+    thread::scope(|scope| {
+        for (i, call) in calls.into_iter().enumerate() {
+            let expect = &expect;
+            scope.spawn(move || expect(i, call));
+        }
+    });
+}
+
 /// The answer to what is asked first is late, its way breaks, and then no one answers.
 #[test]
 fn the_time_before_a_way_breaks_is_the_calls() {
-    const WITHIN: Duration = Duration::from_secs(2);
+    const WITHIN: Duration = Duration::from_secs(4);
     let node = Node::start();
     node.make::<U64Keys>("t");
     let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(WITHIN);
@@ -205,7 +216,7 @@ fn the_time_before_a_way_breaks_is_the_calls() {
         |client| client.multi_get(&[1, 2]).map(drop),
         |client| client.scan(0, 10).map(drop),
     ];
-    for (i, call) in calls.into_iter().enumerate() {
+    at_once(calls, |i, call| {
         let (asked, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let late = Arc::clone(&is_late);
         let address = stand_before(node.url(), move || {
@@ -226,8 +237,8 @@ fn the_time_before_a_way_breaks_is_the_calls() {
         let begun = Instant::now();
         let error = call(&client).unwrap_err();
         assert!(error.is_retryable(), "{i}: {error}");
-        assert!(begun.elapsed() < WITHIN * 11 / 8, "{i}: {:?}, {error}", begun.elapsed());
-    }
+        assert!(begun.elapsed() < WITHIN * 13 / 8, "{i}: {:?}, {error}", begun.elapsed());
+    });
 }
 
 /// Bytes that a scan is answered with, and nothing else is.
@@ -236,7 +247,7 @@ const MANY: usize = 16 << 10;
 /// After it had reconnected, a scan that had got no answer had all of its time once more.
 #[test]
 fn a_scan_that_is_not_answered_has_no_more_time_over_another_way() {
-    const WITHIN: Duration = Duration::from_secs(2);
+    const WITHIN: Duration = Duration::from_secs(4);
     let node = Node::start();
     node.make::<U64Keys>("t");
     let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(WITHIN);
@@ -245,7 +256,9 @@ fn a_scan_that_is_not_answered_has_no_more_time_over_another_way() {
         |client| client.scan_back(u64::MAX, 2_000).map(drop),
         |client| client.count(0, u64::MAX).map(drop),
     ];
-    for (i, call) in calls.into_iter().enumerate() {
+    let loader = node.client::<U64Keys>(0, "t", config.clone());
+    load(&loader, TableParameters::default(), 0..2_000, 1).unwrap();
+    at_once(calls, |i, call| {
         let (asked, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let late = Arc::clone(&is_late);
         let address = stand_before(node.url(), move || {
@@ -260,14 +273,11 @@ fn a_scan_that_is_not_answered_has_no_more_time_over_another_way() {
                     return true;
                 }
                 let is_first = asked.fetch_add(1, Ordering::SeqCst) == 0;
-                thread::sleep(if is_first { WITHIN * 3 / 4 } else { WITHIN * 10 });
+                thread::sleep(if is_first { WITHIN / 2 } else { WITHIN * 10 });
                 false
             }
         });
         let client = Client::connect_with(&address, config.clone()).unwrap();
-        if i == 0 {
-            load(&client, TableParameters::default(), 0..2_000, 1).unwrap();
-        }
         call(&client).unwrap();
         is_late.store(true, Ordering::SeqCst);
         let begun = Instant::now();
@@ -275,5 +285,5 @@ fn a_scan_that_is_not_answered_has_no_more_time_over_another_way() {
         assert!(error.is_retryable(), "{i}: {error}");
         assert_eq!(client.counters().reconnects, 1, "{i}");
         assert!(begun.elapsed() < WITHIN * 11 / 8, "{i}: {:?}, {error}", begun.elapsed());
-    }
+    });
 }

@@ -9,7 +9,7 @@ use fpcache_fabric::tcp::{ListenOptions, Listener};
 use fpcache_fabric::{Export, HugePages, OneRegion, Serving, SharedMemory};
 use fpcache_memserver::MemoryNode;
 
-use crate::common::{load, region_name, value_of};
+use crate::common::{load, patient, region_name, value_of};
 use crate::proxies::slow;
 
 const CAPACITY: usize = 8 << 20;
@@ -50,7 +50,7 @@ fn spoil(region: &SharedMemory, key: u64) -> (u64, u64) {
 fn scans_that_meet_a_record_that_is_not_whole_end_with_their_deadline() {
     let (region, _serving, url) = start();
     let far = slow(&url, Duration::from_millis(20));
-    let client = Client::connect_with(&far, ClientConfig::default()).unwrap();
+    let client = Client::connect_with(&far, patient()).unwrap();
     load(&client, TableParameters::default(), 0..1_000, 1).unwrap();
     assert_eq!(client.scan(400, 100).unwrap().len(), 100);
 
@@ -64,10 +64,10 @@ fn scans_that_meet_a_record_that_is_not_whole_end_with_their_deadline() {
     for (name, fails) in calls {
         let begun = Instant::now();
         assert!(fails(), "{name}");
-        assert!(begun.elapsed() < Duration::from_secs(1), "{name} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(10), "{name} took {:?}", begun.elapsed());
     }
     region.store_release(slot, live).unwrap();
-    assert_eq!(hurried.scan(400, 100).unwrap().len(), 100);
+    assert_eq!(client.scan(400, 100).unwrap().len(), 100);
 }
 
 /// All calls of its group waited for it and ended with its error, and the worker read nothing

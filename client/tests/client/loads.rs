@@ -9,7 +9,7 @@ use fpcache::message::{ErrorCode, Refusal, Request, encode_reply};
 use fpcache_client::{ClientConfig, ClientError, ErrorKind, Load, TableClient, U64Keys};
 use fpcache_fabric::{Handled, Service};
 
-use crate::common::{Meddled, TestKeys, ThreadNode, load};
+use crate::common::{Meddled, TestKeys, ThreadNode, load, patient};
 use crate::proxies::{Towards, stand_before};
 use crate::remote::{Node, relay_to};
 
@@ -36,8 +36,8 @@ fn a_load_whose_end_is_not_answered_is_of_unknown_outcome() {
             true
         }
     });
-    let config = ClientConfig::default().with_table("t".parse().unwrap());
-    let client = TableClient::<U64Keys>::connect_with(&url, config.with_deadline(Duration::from_secs(1)));
+    let config = patient().with_table("t".parse().unwrap());
+    let client = TableClient::<U64Keys>::connect_with(&url, config.with_deadline(Duration::from_secs(3)));
     let client = client.unwrap();
     let mut load = client.load(<U64Keys as TestKeys>::parameters(), 0).unwrap();
     (0..1_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
@@ -47,7 +47,7 @@ fn a_load_whose_end_is_not_answered_is_of_unknown_outcome() {
     assert!(is_silent.load(Ordering::SeqCst), "it was the end that was not answered");
     is_silent.store(false, Ordering::SeqCst);
     ends.store(false, Ordering::SeqCst);
-    assert_eq!(node.client::<U64Keys>(0, "t", ClientConfig::default()).stats().unwrap().keys, 1_000);
+    assert_eq!(node.client::<U64Keys>(0, "t", patient()).stats().unwrap().keys, 1_000);
 }
 
 /// It was told as if nothing were there, though all records were.
@@ -75,7 +75,7 @@ fn a_load_that_did_not_reach_the_disk_is_of_unknown_outcome() {
 fn with_a_failed_load_and_another(then: impl FnOnce(&TableClient<U64Keys>, Load<'_>, Load<'_>)) {
     let node = Node::start();
     node.make::<U64Keys>("t");
-    let client = node.client::<U64Keys>(0, "t", ClientConfig::default());
+    let client = node.client::<U64Keys>(0, "t", patient());
     let begin = || client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
     let mut failed = begin();
     // Values go ahead of their records, until there is no room for one.
@@ -109,7 +109,7 @@ fn the_end_of_a_load_that_failed_makes_no_other_load_of_its_client_visible() {
 /// To clean up had all of the time once more.
 #[test]
 fn a_load_that_is_not_answered_ends_soon_after_its_deadline() {
-    const DEADLINE: Duration = Duration::from_secs(2);
+    const DEADLINE: Duration = Duration::from_secs(4);
     let node = Node::start();
     node.make::<U64Keys>("t");
     let (url, holds) = relay_to(node.url());
@@ -128,7 +128,7 @@ fn a_load_that_is_not_answered_ends_soon_after_its_deadline() {
 fn a_load_that_is_shown_shows_no_records() {
     let node = Node::start();
     node.make::<U64Keys>("t");
-    let config = ClientConfig::default().with_table("t".parse().unwrap());
+    let config = patient().with_table("t".parse().unwrap());
     let client = TableClient::<U64Keys>::connect_with(node.url(), config).unwrap();
     let mut load = client.load(<U64Keys as TestKeys>::parameters(), 0).unwrap();
     for key in 0..10_000u64 {

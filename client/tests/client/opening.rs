@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use fpcache_client::{
-    ByteClient, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, Nodes, RecordShape,
-    TableParameters, Tables, U64Keys,
+    ByteClient, Client, ClientError, CreateOptions, ErrorKind, KeyKind, Nodes, RecordShape, TableParameters,
+    Tables, U64Keys,
 };
 
-use crate::common::TestKeys;
+use crate::common::{PATIENCE, TestKeys, patient};
 use crate::over_nodes::{Node, config, make, name, urls};
 use crate::proxies::{Towards, stand_before};
 
@@ -68,7 +68,7 @@ fn what_cannot_be_opened_is_told() {
     let other = tables.create_if_missing(&name(), KeyKind::U64, ANY).unwrap_err();
     assert!(matches!(other, ClientError::OtherKeys { theirs: KeyKind::Bytes, .. }), "{other}");
     let unfit = TableParameters { epsilon: u32::MAX, ..parameters() };
-    let another = ClientConfig::default().with_table("another".parse().unwrap());
+    let another = patient().with_table("another".parse().unwrap());
     let error = ByteClient::open_or_create(&node.url, another, unfit, ANY).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_eq!(tables.list().unwrap().tables.len(), 1, "nothing is created");
@@ -165,14 +165,16 @@ fn no_second_table_is_made_while_the_maps_of_a_memory_node_cannot_be_read() {
             true
         }
     });
-    let config = config().with_deadline(Duration::from_millis(500));
     let urls = format!("{},{late}", nodes[0].url);
-    let open = || Client::open_or_create(&urls, config.clone(), TableParameters::default(), ANY);
-    let error = open().unwrap_err();
+    let open = |deadline| {
+        let config = config().with_deadline(deadline);
+        Client::open_or_create(&urls, config, TableParameters::default(), ANY)
+    };
+    let error = open(Duration::from_millis(500)).unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
     assert_eq!(Tables::connect(&nodes[0].url).unwrap().list().unwrap().tables, []);
     is_silent.store(false, Ordering::SeqCst);
-    open().unwrap().put(1, &[1; 8]).unwrap();
+    open(PATIENCE).unwrap().put(1, &[1; 8]).unwrap();
 }
 
 #[cfg(feature = "tokio")]

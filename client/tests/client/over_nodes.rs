@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Directory, PATIENCE, TestKeys, free_port, load, value_in};
+use crate::common::{Directory, PATIENCE, TestKeys, free_port, load, patient, value_in};
 use crate::proxies::{MARK, Silent, Together};
 use fpcache_client::{
     ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, Inserted, KeyKind,
@@ -56,7 +56,12 @@ impl Node {
         let config = CatalogueConfig::of(capacity);
         let catalogue = Catalogue::open(&config).unwrap();
         let (url, port, serving) = if over_tcp {
-            let options = ListenOptions { io_threads: 1, idle_time, ..ListenOptions::default() };
+            let options = ListenOptions {
+                io_threads: 1,
+                idle_time,
+                greeting_time: PATIENCE,
+                ..ListenOptions::default()
+            };
             let (reserved, port) = free_port();
             let url = format!("tcp://127.0.0.1:{port}");
             let listener = Listener::bind(&[url.parse().unwrap()], options).unwrap();
@@ -86,7 +91,7 @@ pub fn name() -> TableName {
 }
 
 pub fn config() -> ClientConfig {
-    ClientConfig::default().with_table(name())
+    patient().with_table(name())
 }
 
 pub fn make<K: TestKeys>(nodes: &[Node], split_at: &[u64], value_bytes: Option<u32>) {
@@ -294,18 +299,18 @@ fn scans_go_on_over_the_ends_of_ranges<K: TestKeys>() {
 #[test]
 fn a_load_outlasts_the_idle_time_of_memory_nodes_that_take_none_of_its_records() {
     const CHUNK: u64 = 50_000;
-    let nodes = [(); 3].map(|()| Node::with(32 << 20, true, Some(Duration::from_secs(2))));
+    let nodes = [(); 3].map(|()| Node::with(64 << 20, true, Some(Duration::from_secs(6))));
     make::<U64Keys>(&nodes, &[1 << 40, 2 << 40], Some(8));
     let client = Client::connect_with(&nodes[0].url, config()).unwrap();
     let mut load = client.load(U64Keys::parameters_of(Some(8)), 0).unwrap();
     load.push(0, &[0; 8]).unwrap();
     let begun = Instant::now();
     let mut keys = 1..;
-    while begun.elapsed() < Duration::from_secs(5) {
+    while begun.elapsed() < Duration::from_secs(9) {
         for key in keys.by_ref().take(CHUNK as usize) {
             load.push(key, &[0; 8]).unwrap();
         }
-        thread::sleep(Duration::from_millis(600));
+        thread::sleep(Duration::from_secs(1));
     }
     load.push((1 << 40) + 5, &[1; 8]).unwrap();
     load.push((2 << 40) + 5, &[2; 8]).unwrap();

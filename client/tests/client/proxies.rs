@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::PATIENCE;
+
 /// Where bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Towards {
@@ -189,7 +191,7 @@ impl Count {
     fn wait_for_all(&self, at: usize) {
         let (own, begun) = (self.sent[at].load(Ordering::SeqCst), Instant::now());
         while self.sent.iter().any(|sent| sent.load(Ordering::SeqCst) < own) {
-            if begun.elapsed() > Duration::from_secs(2) {
+            if begun.elapsed() > PATIENCE {
                 self.was_alone.store(true, Ordering::SeqCst);
                 return;
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Directory, PATIENCE, TestKeys, value_in};
+use crate::common::{Directory, PATIENCE, TestKeys, patient, value_in};
 use crate::remote;
 use fpcache::message::PROTOCOL_VERSION;
 use fpcache_client::{
@@ -40,7 +40,7 @@ impl Node {
     }
 
     fn try_client<K: TestKeys>(&self, table: &str) -> Result<TableClient<K>, ClientError> {
-        let config = ClientConfig::default().with_table(name(table));
+        let config = patient().with_table(name(table));
         TableClient::connect_with(&self.directory.url(), config)
     }
 
@@ -370,31 +370,47 @@ fn a_client_for_other_keys_is_told_so_when_it_is_opened() {
 /// that another program has made meanwhile.
 #[test]
 fn a_request_about_a_table_that_is_not_answered_is_of_unknown_outcome() {
+    type Ask = fn(&Tables) -> Result<(), ClientError>;
     let node = remote::Node::start();
-    let (url, holds) = remote::relay_to(node.url());
-    let config = ClientConfig::default().with_deadline(Duration::from_millis(500));
-    let told = |ask: &dyn Fn(&Tables) -> Result<(), ClientError>| {
-        let tables = Tables::connect_with(&url, config.clone()).unwrap();
+    let told = |ask: Ask| {
+        let (url, holds) = remote::relay_to(node.url());
+        let config = ClientConfig::default().with_deadline(Duration::from_secs(4));
+        let tables = Tables::connect_with(&url, config).unwrap();
         holds.store(true, Ordering::Relaxed);
         let error = ask(&tables).unwrap_err();
         holds.store(false, Ordering::Relaxed);
-        error
+        // Its end would keep the memory node from what has yet to arrive.
+        (error, tables)
     };
     let tables = Tables::connect(node.url()).unwrap();
     let is_there = |table: &str| tables.find(&name(table)).unwrap().is_some();
     let comes_to_be = |table: &str, there| crate::common::wait_until(|| is_there(table) == there);
-    let error = told(&|tables| tables.create(&name("late"), KeyKind::U64, ANY));
-    assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Unknown);
-    comes_to_be("late", true);
-    let error = told(&|tables| tables.drop_table(&name("late")));
-    assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
-    assert!(error.to_string().contains("`late`"), "{error}");
-    comes_to_be("late", false);
-    assert!(!is_there("late"));
-    // What may be repeated, and what was not sent.
-    let error = told(&|tables| tables.create_if_missing(&name("other"), KeyKind::U64, ANY).map(drop));
-    assert!(error.is_retryable(), "{error}");
-    let error = told(&|tables| tables.list().map(drop));
-    assert!(error.is_retryable(), "{error}");
+    tables.create(&name("early"), KeyKind::U64, ANY).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (error, _asked) = told(|tables| tables.create(&name("late"), KeyKind::U64, ANY));
+            assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unknown);
+            comes_to_be("late", true);
+            assert!(is_there("late"));
+        });
+        scope.spawn(|| {
+            let (error, _asked) = told(|tables| tables.drop_table(&name("early")));
+            assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+            assert!(error.to_string().contains("`early`"), "{error}");
+            comes_to_be("early", false);
+            assert!(!is_there("early"));
+        });
+        // What may be repeated, and what was not sent.
+        let repeatable: [Ask; 2] = [
+            |tables| tables.create_if_missing(&name("other"), KeyKind::U64, ANY).map(drop),
+            |tables| tables.list().map(drop),
+        ];
+        for ask in repeatable {
+            scope.spawn(move || {
+                let (error, _asked) = told(ask);
+                assert!(error.is_retryable(), "{error}");
+            });
+        }
+    });
 }
