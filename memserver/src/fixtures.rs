@@ -6,8 +6,7 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::SharedMemory;
 
-use crate::node::{MemoryNode, NodeState};
-use crate::superblock_writer::SuperblockWriter;
+use crate::node::MemoryNode;
 use crate::table::Table;
 
 /// A memory node without a table, in this many bytes.
@@ -16,12 +15,7 @@ pub(crate) fn empty_node<K: BuildKeys>(bytes: usize) -> MemoryNode<K> {
     MemoryNode::new(region, 1, 0, Instant::now()).expect("a region")
 }
 
-/// The table that was loaded into a memory node, and its superblock.
-pub(crate) fn parts<K: BuildKeys>(
-    node: &mut MemoryNode<K>,
-) -> (&mut Table<K>, &mut SuperblockWriter<K, SharedMemory>) {
-    let MemoryNode { state: NodeState::Serving(table), superblock, .. } = node else {
-        panic!("a table was loaded")
-    };
-    (table, superblock)
+/// The table that was loaded into a memory node.
+pub(crate) fn table_of<K: BuildKeys>(node: &mut MemoryNode<K>) -> &mut Table<K, SharedMemory> {
+    node.state.table_mut().expect("a table was loaded")
 }

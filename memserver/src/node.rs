@@ -60,13 +60,12 @@ const RELEASE: u64 = {
 /// A memory node over one region, which nothing else writes.
 #[derive(Debug)]
 pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
-    pub(crate) superblock: SuperblockWriter<K, M>,
     pub(crate) node: u16,
     /// The creation number that requests must name.
     pub(crate) creation: u64,
     /// Which keys it has, if it is a range of a table over several memory nodes; else all.
     pub(crate) owned: Option<Owned<K>>,
-    pub(crate) state: NodeState<K>,
+    pub(crate) state: NodeState<K, M>,
     /// Loads that have ended, whose memory is given back little by little.
     pub(crate) given_up: Vec<Loader<K>>,
     pub(crate) sessions: DedupSessions,
@@ -105,28 +104,45 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
 }
 
 /// What a memory node has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a memory node has one, and lookups and writes no detour to it")]
-pub(crate) enum NodeState<K: BuildKeys> {
-    /// No table: one can be loaded.
-    #[default]
-    Empty,
-    /// A table that no client sees before its load has ended.
-    Loading(Loading<K>),
+pub(crate) enum NodeState<K: BuildKeys, M> {
+    /// No table; perhaps one that no client sees before its load has ended.
+    Empty(SuperblockWriter<K, M>, Option<Loading<K>>),
     /// A table.
-    Serving(Table<K>),
+    Serving(Table<K, M>),
 }
 
-impl<K: BuildKeys> NodeState<K> {
+impl<K: BuildKeys, M> NodeState<K, M> {
+    #[inline]
+    pub(crate) fn superblock(&self) -> &SuperblockWriter<K, M> {
+        match self {
+            Self::Empty(superblock, _) => superblock,
+            Self::Serving(table) => &table.room.superblock,
+        }
+    }
+
+    pub(crate) fn superblock_mut(&mut self) -> &mut SuperblockWriter<K, M> {
+        match self {
+            Self::Empty(superblock, _) => superblock,
+            Self::Serving(table) => &mut table.room.superblock,
+        }
+    }
+
+    /// The load under way, which is none any more.
+    pub(crate) fn take_loading(&mut self) -> Option<Loading<K>> {
+        if let Self::Empty(_, loading) = self { loading.take() } else { None }
+    }
+
     /// The table that is served.
     #[inline]
-    pub(crate) fn table(&self) -> Option<&Table<K>> {
+    pub(crate) fn table(&self) -> Option<&Table<K, M>> {
         if let Self::Serving(table) = self { Some(table) } else { None }
     }
 
     /// The same, to change it.
     #[inline]
-    pub(crate) fn table_mut(&mut self) -> Option<&mut Table<K>> {
+    pub(crate) fn table_mut(&mut self) -> Option<&mut Table<K, M>> {
         if let Self::Serving(table) = self { Some(table) } else { None }
     }
 }
@@ -148,24 +164,22 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         now: Instant,
     ) -> Result<Self, AccessError> {
         let superblock = SuperblockWriter::create(region, grant, incarnation)?;
-        Ok(Self::over(superblock, node, None, DedupSessions::default(), None, now))
+        Ok(Self::over(NodeState::Empty(superblock, None), node, DedupSessions::default(), None, now))
     }
 
     /// A memory node over a region, whatever was found in it.
     pub(crate) fn over(
-        superblock: SuperblockWriter<K, M>,
+        state: NodeState<K, M>,
         node: u16,
-        table: Option<Table<K>>,
         sessions: DedupSessions,
         wal: Option<Wal<M>>,
         now: Instant,
     ) -> Self {
         Self {
-            superblock,
+            state,
             node,
             creation: 0,
             owned: None,
-            state: table.map_or(NodeState::Empty, NodeState::Serving),
             given_up: Vec::new(),
             sessions,
             wal,
@@ -220,7 +234,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// lease says.
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
-        self.superblock.lease = lease;
+        self.state.superblock_mut().lease = lease;
         self
     }
 
@@ -251,7 +265,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Breaks the protocol on purpose from here on.
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, sabotage: Option<fpcache::sabotage::Sabotage>) {
-        self.superblock.sabotage = sabotage;
+        self.state.superblock_mut().sabotage = sabotage;
+        if let Some(table) = self.state.table_mut() {
+            table.segments.sabotage = sabotage;
+        }
         if let Some(wal) = &mut self.wal {
             wal.sabotage(sabotage);
         }
@@ -274,26 +291,27 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// damaged already.
     pub fn place_of(&mut self, key: &K::Key) -> Option<RecordPlace> {
         let NodeState::Serving(table) = &mut self.state else { return None };
-        table.segments.where_is(&self.superblock, key).ok().flatten()
+        table.segments.where_is(key).ok().flatten()
     }
 
     /// Where the segment of a key lies, for tests that damage it.
     pub fn segment_of(&self, key: &K::Key) -> Option<SegmentPlace> {
         let NodeState::Serving(table) = &self.state else { return None };
-        table.segments.segment_of(&self.superblock, key)
+        table.segments.segment_of(key)
     }
 
     /// The region.
     pub fn region(&self) -> &Arc<M> {
-        &self.superblock.region
+        &self.state.superblock().region
     }
 
     /// Counters for `stats`.
     pub fn stats(&self) -> NodeStats {
-        let superblock = self.superblock.current();
+        let grant = &self.state.superblock().grant;
+        let superblock = self.state.superblock().current();
         let mut stats = NodeStats {
             incarnation: superblock.incarnation,
-            region_bytes: self.superblock.grant.limit(),
+            region_bytes: grant.limit(),
             used_bytes: SUPERBLOCK_BYTES as u64,
             clients: self.clients,
             requests: self.requests,
@@ -310,7 +328,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         if let Some(table) = self.state.table() {
             let (counters, space) = (&table.counters, &table.room.space);
-            stats.used_bytes = self.superblock.grant.reach().saturating_sub(space.free_bytes());
+            stats.used_bytes = grant.reach().saturating_sub(space.free_bytes());
             stats.quarantined_bytes = space.quarantined_bytes();
             stats.keys = table.segments.keys;
             stats.segments = table.segments.directory.len() as u64;
@@ -338,7 +356,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// # Errors
     /// The first thing that is wrong.
     pub fn audit(&self) -> Result<Option<Audit>, TableError> {
-        self.state.table().map(|table| table.audit(&self.superblock)).transpose()
+        self.state.table().map(|table| table.audit()).transpose()
     }
 
     /// Has it serve the keys of a range only. Says whether these can be.

@@ -163,23 +163,23 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let memory = (region, grant, lease);
     let found =
         warm::adopt_region::<K, M, D>(memory, recovery_area, &identity, incarnation, node, &staging, &disk)?;
-    let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
-    let Some(recovery_area) = found.superblock.recovery_area.clone() else {
+    let origin = Origin::Memory { redone: found.redo.redone, finished_change: found.finished_change };
+    let Some(recovery_area) = found.state.superblock().recovery_area.clone() else {
         return Err(RecoverError::Misfit { lsn: 0 });
     };
     let waker = background.waker();
-    let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup, found.applied), Ok)?;
+    let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup, found.redo.applied), Ok)?;
     let newest = durability::newest_snapshot(&disk, Some(staging.lineage()))?.map(|newest| newest.first_lsn);
     // The log does not follow it where its first files are gone or cannot be used, or entries were
     // lost since.
     let follows = newest.is_some_and(|newest| drain.begins() <= newest);
     let wal = wal(recovery_area, staging, drain, disk, startup, background, newest)?;
     let has_snapshot = follows && !wal.has_lost();
-    let mut sessions = found.sessions;
+    let mut sessions = found.redo.sessions;
     // The recovery area has them.
     sessions.evict_all();
     let left_out = LeftOut::noted(wal.recovery_area.memory())?;
-    let mut node = MemoryNode::over(found.superblock, node, found.table, sessions, Some(wal), startup.now);
+    let mut node = MemoryNode::over(found.state, node, sessions, Some(wal), startup.now);
     node.left_out = left_out;
     node.waker = waker;
     node.has_snapshot = has_snapshot;
@@ -255,14 +255,14 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let lost = if is_unsure { from.last } else { left.lost.min(from.last) };
     staging.note_lost(lost)?;
     recovery_area.set_applied(from.last, node.next_version())?;
-    if let Some(record) = node.superblock.current().table {
+    if let Some(record) = node.state.superblock().current().table {
         recovery_area.set_record::<K>(&record)?;
     }
     let (boot, incarnation) = (startup.boot, startup.incarnation);
     // What a snapshot is without, the memory that is filled from it lacks, too.
     LeftOut::default().note(recovery_area.memory())?;
     recovery_area.begin(&Identity { boot, lineage, incarnation, before: incarnation, files, limit })?;
-    node.superblock.recovery_area = Some(recovery_area.clone());
+    node.state.superblock_mut().recovery_area = Some(recovery_area.clone());
     node.waker = background.waker();
     let drain = open_drain(&staging, &disk, startup, 0)?;
     let wal = wal(recovery_area, staging, drain, disk, startup, background, from.snapshot)?;

@@ -29,6 +29,20 @@ pub(crate) struct SuperblockWriter<K, M> {
     pub(crate) sabotage: Option<Sabotage>,
 }
 
+impl<K, M> Clone for SuperblockWriter<K, M> {
+    fn clone(&self) -> Self {
+        Self {
+            region: Arc::clone(&self.region),
+            grant: Arc::clone(&self.grant),
+            recovery_area: self.recovery_area.clone(),
+            superblock: self.superblock,
+            lease: self.lease.clone(),
+            keys: PhantomData,
+            sabotage: self.sabotage,
+        }
+    }
+}
+
 impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
     /// Writes the superblock of a region that holds nothing yet.
     pub(crate) fn create(region: Arc<M>, grant: Arc<Grant>, incarnation: u64) -> Result<Self, AccessError> {

@@ -79,11 +79,11 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
     }
 
     fn grant(&self) -> Arc<Grant> {
-        Arc::clone(&self.superblock.grant)
+        Arc::clone(&self.state.superblock().grant)
     }
 
     fn lease(&self) -> Lease {
-        self.superblock.lease.clone()
+        self.state.superblock().lease.clone()
     }
 
     fn oldest_replies(&mut self) -> Option<u64> {
@@ -99,7 +99,7 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
     }
 
     fn breaks(&self, what: Sabotage) -> bool {
-        self.superblock.breaks(what)
+        self.state.superblock().breaks(what)
     }
 
     #[cfg(feature = "sabotage")]

@@ -72,7 +72,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mut each: impl FnMut(R, &mut dyn FnMut(&K::Key, &[u8]) -> Result<(), LoadError>) -> Result<(), LoadError>,
     ) -> Result<TableRecord, Refusal> {
         self.begin(SELF, Begin { parameters, expected_keys: records.len() as u64, encoders })?;
-        let region = Arc::clone(&self.superblock.region);
+        let region = Arc::clone(self.region());
         let loader = self.loader(SELF)?;
         let mut push = |key: &K::Key, value: &[u8]| loader.push(&*region, key, value, FIRST_VERSION);
         let pushed = records.into_iter().try_for_each(|record| each(record, &mut push));
@@ -93,7 +93,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             );
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
-        if let NodeState::Loading(Loading { heard, .. }) = &self.state {
+        if let NodeState::Empty(_, Some(Loading { heard, .. })) = &self.state {
             let silent = self.clock.now().saturating_duration_since(*heard);
             if silent < LOAD_LEASE {
                 let why = format!(
@@ -112,24 +112,26 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.may_begin()?;
         self.give_up_load();
         // The bytes of a load that never committed were never visible: they are simply used again.
-        self.superblock.grant.end_returning();
+        self.state.superblock().grant.end_returning();
         let loader = self.loader_for(begin).map_err(|e| {
-            self.superblock.grant.begin_returning();
+            self.state.superblock().grant.begin_returning();
             e.refusal()
         })?;
-        self.state = NodeState::Loading(Loading { id, loader, heard: self.clock.now() });
+        if let NodeState::Empty(_, loading) = &mut self.state {
+            *loading = Some(Loading { id, loader, heard: self.clock.now() });
+        }
         Ok(())
     }
 
     /// A load into the empty region.
     pub(crate) fn loader_for(&self, begin: Begin<K>) -> Result<Loader<K>, LoadError> {
-        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, Arc::clone(&self.superblock.grant));
+        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, Arc::clone(&self.state.superblock().grant));
         Loader::new(begin, allocator, self.node, FIRST_GENERATION)
     }
 
     pub(crate) fn loader(&mut self, id: LoadId) -> Result<&mut Loader<K>, Refusal> {
         match &mut self.state {
-            NodeState::Loading(loading) if loading.id == id => {
+            NodeState::Empty(_, Some(loading)) if loading.id == id => {
                 loading.heard = self.clock.now();
                 Ok(&mut loading.loader)
             }
@@ -150,13 +152,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     fn publish_load(&mut self, id: LoadId) -> Result<TableRecord, Refusal> {
         self.loader(id)?;
-        let NodeState::Loading(Loading { mut loader, .. }) = std::mem::take(&mut self.state) else {
+        let Some(Loading { mut loader, .. }) = self.state.take_loading() else {
             return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
         };
         let loaded = self.take_load(&mut loader);
         self.given_up.push(loader);
-        if matches!(self.state, NodeState::Empty) {
-            self.superblock.grant.begin_returning();
+        if let NodeState::Empty(superblock, _) = &self.state {
+            superblock.grant.begin_returning();
         }
         loaded.map_err(|e| e.refusal())
     }
@@ -174,7 +176,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 *record
             }
             _ => {
-                let region = Arc::clone(&self.superblock.region);
+                let region = Arc::clone(self.region());
                 loop {
                     let step = self.loader(id)?.step_finish(&*region);
                     self.charge(cost::STEP);
@@ -212,7 +214,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Dispatched, Refusal> {
         /// Records between two looks at the allowance.
         const RECORDS: u32 = 64;
-        let region = Arc::clone(&self.superblock.region);
+        let region = Arc::clone(self.region());
         if self.owned.is_some() && matches!(progress, RequestState::New) {
             self.check_chunk_owned(id, chunk)?;
         }
@@ -266,9 +268,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Ends a load: its table is visible from here on.
     pub(crate) fn take_load(&mut self, loader: &mut Loader<K>) -> Result<TableRecord, LoadError> {
-        let finished = loader.finish(&*self.superblock.region)?;
+        let superblock = self.state.superblock_mut();
+        let finished = loader.finish(&*superblock.region)?;
         let record = finished.record;
-        self.superblock.publish(record)?;
+        superblock.publish(record)?;
         self.state = NodeState::Serving(self.take_over(finished));
         if let (Some(wal), Some(table)) = (&self.wal, self.state.table()) {
             wal.recovery_area.set_applied(wal.staging.last_lsn(), table.segments.next_version)?;
@@ -277,9 +280,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// The table that a load has written.
-    fn take_over(&self, finished: Finished<K>) -> Table<K> {
+    fn take_over(&self, finished: Finished<K>) -> Table<K, M> {
         let Finished { record, encoders, published, used, unused, next_generation, external, .. } = finished;
-        let grant = &self.superblock.grant;
+        let superblock = self.state.superblock().clone();
+        let grant = &superblock.grant;
         let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
         let counts = Counts {
             bytes: finished.segment_bytes,
@@ -297,28 +301,28 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             published,
             external,
         };
-        Table::new(self.node, parts)
+        Table::new(superblock, self.node, parts)
     }
 
     /// Gives up a load, if it is in progress.
     pub(crate) fn abort(&mut self, id: LoadId) {
-        if matches!(&self.state, NodeState::Loading(loading) if loading.id == id) {
+        if matches!(&self.state, NodeState::Empty(_, Some(loading)) if loading.id == id) {
             self.give_up_load();
         }
     }
 
     /// Gives up `client`'s load, if it has one.
     pub(crate) fn abort_of(&mut self, client: ClientId) {
-        if matches!(&self.state, NodeState::Loading(loading) if loading.id.client == client) {
+        if matches!(&self.state, NodeState::Empty(_, Some(loading)) if loading.id.client == client) {
             self.give_up_load();
         }
     }
 
     /// Gives up the load there is. What it leaves is dropped and given back in steps.
     fn give_up_load(&mut self) {
-        if let NodeState::Loading(Loading { loader, .. }) = std::mem::take(&mut self.state) {
+        if let Some(Loading { loader, .. }) = self.state.take_loading() {
             self.given_up.push(loader);
-            self.superblock.grant.begin_returning();
+            self.state.superblock().grant.begin_returning();
         }
     }
 
@@ -332,6 +336,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return true;
         }
         // A load that has begun meanwhile uses what is granted.
-        matches!(self.state, NodeState::Empty) && self.superblock.grant.step_returning()
+        matches!(&self.state, NodeState::Empty(superblock, None) if superblock.grant.step_returning())
     }
 }

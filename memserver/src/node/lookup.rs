@@ -44,7 +44,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let too_long =
             || Refusal::new(ErrorCode::Invalid, "the result would exceed the maximum length of a reply");
         let is_new = !matches!(progress, RequestState::Get { .. });
-        let is_wish = keys.count > 0 || !self.superblock.breaks(Sabotage::WishOfNoKey);
+        let is_wish = keys.count > 0 || !self.state.superblock().breaks(Sabotage::WishOfNoKey);
         if is_new
             && is_wish
             && let NodeState::Serving(table) = &mut self.state
@@ -117,10 +117,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         const ABSENT: u8 = 2;
         const DAMAGED: u8 = 3;
         self.check_owned(key)?;
-        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+        let NodeState::Serving(table) = &mut self.state else {
             return Err(Self::no_table());
         };
-        let found = match table.segments.get(superblock, key) {
+        let found = match table.segments.get(key) {
             Ok(found) => found,
             Err(TableError::Damaged(damaged)) => {
                 table.counters.damaged_lookups += 1;

@@ -119,13 +119,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         let is_giving_up = self.step_giving_up();
         self.charge(i64::from(is_giving_up) * cost::STEP);
-        let Self { superblock, state: NodeState::Serving(table), pending, quiet, .. } = self else {
+        let Self { state: NodeState::Serving(table), pending, quiet, .. } = self else {
             return if is_giving_up { Work::More } else { Work::Nothing };
         };
         let is_quiet = pending.is_empty();
-        let worked = table.work(superblock, is_quiet);
+        let worked = table.work(is_quiet);
         let is_busy = matches!(worked, Ok(true));
-        quiet.note_turn(is_quiet, (is_busy || !is_quiet) && table.has_segments_to_replace(superblock));
+        quiet.note_turn(is_quiet, (is_busy || !is_quiet) && table.has_segments_to_replace());
         match &worked {
             // The writes that need the room are told.
             Ok(_) | Err(TableError::NoRoom { .. }) => {}
@@ -147,8 +147,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// What is to be done, or earlier, when memory can be freed that waits for a lease.
     fn until_lease_ends(&mut self, work: Work) -> Work {
-        let Self { superblock, state: NodeState::Serving(table), .. } = self else { return work };
-        match (table.room.reclaims_at(superblock), work) {
+        let NodeState::Serving(table) = &mut self.state else { return work };
+        match (table.room.reclaims_at(), work) {
             (Some(end), Work::Nothing) => Work::At(end),
             (Some(end), Work::At(at)) => Work::At(at.min(end)),
             _ => work,

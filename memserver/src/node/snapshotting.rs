@@ -92,9 +92,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Takes some more of the snapshot under way.
     pub(crate) fn step_snapshot(&mut self) -> Result<SnapshotStep, TableError> {
-        let Self {
-            superblock, state: NodeState::Serving(table), wal: Some(wal), snapshotting, left_out, ..
-        } = self
+        let Self { state: NodeState::Serving(table), wal: Some(wal), snapshotting, left_out, .. } = self
         else {
             return Ok(SnapshotStep::Idle);
         };
@@ -126,7 +124,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Ok(())
             };
-            let taken = table.take_records(superblock, BLOCK_BYTES, leaves_out, &mut taking.records);
+            let taken = table.take_records(BLOCK_BYTES, leaves_out, &mut taking.records);
             table.counters.damaged_copies += met;
             if let Err(error) = taken {
                 self.give_up_snapshot();

@@ -31,13 +31,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         client: ClientId,
         piece: &ValuePiece<'_>,
     ) -> Result<Dispatched, Refusal> {
-        let region = Arc::clone(&self.superblock.region);
+        let region = Arc::clone(self.region());
         self.charge(cost::OPERATION + cost::bytes(piece.bytes.len()));
         if piece.client == LOADS {
             let id = LoadId { client, number: piece.request };
             return self.take_piece_of_load(id, &*region, piece).map(|()| Dispatched::Now);
         }
-        let most = uploads::most_ahead(self.superblock.grant.reach());
+        let most = uploads::most_ahead(self.state.superblock().grant.reach());
         let Self { state: NodeState::Serving(table), uploads, transit, .. } = self else {
             return Err(Self::no_table());
         };
@@ -93,12 +93,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(Err(WaitFor::Room));
         }
         loop {
-            let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+            let NodeState::Serving(table) = &mut self.state else {
                 return Err(Self::no_table());
             };
             let found = match table.is_searching() {
                 true => None,
-                false => match table.room.allocate_value(superblock, &table.segments, bytes) {
+                false => match table.room.allocate_value(&table.segments, bytes) {
                     Ok(memory) => Some(memory),
                     Err(TableError::NoRoom { .. }) => None,
                     Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
@@ -128,11 +128,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(Err(unable));
         }
         loop {
-            let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+            let NodeState::Serving(table) = &mut self.state else {
                 return Err(Self::no_table());
             };
             let before = table.counters.copies;
-            let made = table.make_room_for_value(superblock, bytes);
+            let made = table.make_room_for_value(bytes);
             let moved = table.counters.copies.saturating_sub(before) as i64;
             self.charge(cost::STEP + cost::RECORD_MOVED * moved);
             match made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))? {
@@ -175,7 +175,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         operation: usize,
         wanted: &WriteOperation<'v, K::View<'_>>,
     ) -> Result<Result<Stored<'v>, Unable>, Refusal> {
-        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+        let NodeState::Serving(table) = &mut self.state else {
             return Err(Self::no_table());
         };
         let place =
@@ -183,7 +183,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         match (wanted.value, place) {
             _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
             (Sent::Here(value), Some(ValuePlace::External)) => {
-                match table.room.write_value(superblock, &table.segments, value) {
+                match table.room.write_value(&table.segments, value) {
                     Ok(extent) => Ok(Ok(Stored::External(extent))),
                     Err(TableError::NoRoom { .. }) => Ok(Err(Unable::NoRoom)),
                     Err(error) => Ok(Err(Unable::Broken(error.to_string()))),

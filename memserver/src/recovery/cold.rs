@@ -63,7 +63,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     }
     // Of what lived within the limit: records lie otherwise than they did, which may take more for
     // a while.
-    node.superblock.grant.begin_restoring();
+    node.state.superblock().grant.begin_restoring();
     load(node, &mut snapshot, disk)?;
     let mut replayed = 0;
     let mut records = found.records(&*disk, info.first_lsn)?;
@@ -76,10 +76,10 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         }
     }
     finish_work(node)?;
-    if let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node {
-        table.room.settle(superblock, &table.segments)?;
+    if let NodeState::Serving(table) = &mut node.state {
+        table.room.settle(&table.segments)?;
     }
-    node.superblock.grant.end_restoring();
+    node.state.superblock().grant.end_restoring();
     settle_log(disk, &mut found)?;
     let truncated = found.truncated.map(|cut| {
         format!("{} bytes were cut off {} at offset {}: {}", cut.bytes, cut.file, cut.offset, cut.why)
@@ -133,7 +133,7 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     pieces: &mut Vec<u8>,
 ) -> Result<bool, RecoverError> {
     let undecodable = || RecoverError::Undecodable { what: format!("entry {lsn} of the log") };
-    let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else {
+    let NodeState::Serving(table) = &mut node.state else {
         return Err(undecodable());
     };
     let entry = match entry::decode::<K>(payload, &table.segments.geometry.shape).ok_or_else(undecodable)? {
@@ -154,15 +154,15 @@ fn replay<K: BuildKeys, M: NodeMemory>(
         Stored::External(extent) if extent.is_proof_of(pieces) => Some(&pieces[..]),
         Stored::External(_) => return Err(undecodable()),
     };
-    table.put_back(superblock, entry.key.borrow(), entry.version, value)?;
+    table.put_back(entry.key.borrow(), entry.version, value)?;
     Ok(true)
 }
 
 /// Does what is done between requests in ordinary life.
 fn finish_work<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<(), RecoverError> {
-    let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return Ok(()) };
+    let NodeState::Serving(table) = &mut node.state else { return Ok(()) };
     loop {
-        match table.work(superblock, true) {
+        match table.work(true) {
             Ok(true) => {}
             // The next write that needs the room will be told.
             Ok(false) | Err(TableError::NoRoom { .. }) => return Ok(()),

@@ -21,6 +21,7 @@ use crate::budget::Grant;
 use crate::dedup::{DedupSession, DedupSessions, MOST_CLIENTS};
 use crate::durability::{Disk, LogReader, Lsn, ReadLimit, Staging};
 use crate::lease::Lease;
+use crate::node::NodeState;
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
@@ -35,11 +36,16 @@ use crate::wal::entry::{self, Logged};
 /// What was found in memory.
 #[derive(Debug)]
 pub(crate) struct ResumedRegion<K: BuildKeys, M> {
-    pub(crate) superblock: SuperblockWriter<K, M>,
-    pub(crate) table: Option<Table<K>>,
+    pub(crate) state: NodeState<K, M>,
+    pub(crate) finished_change: bool,
+    pub(crate) redo: Redo,
+}
+
+/// What was logged and not performed, while it is done again.
+#[derive(Debug)]
+pub(crate) struct Redo {
     pub(crate) sessions: DedupSessions,
     pub(crate) redone: u64,
-    pub(crate) finished_change: bool,
     /// Everything up to this entry is in the region.
     pub(crate) applied: Lsn,
 }
@@ -111,34 +117,33 @@ pub(crate) fn adopt_region<K: BuildKeys, M: NodeMemory, D: Disk>(
             noted => sessions.restore(place, noted),
         }
     }
-    let mut found =
-        ResumedRegion { superblock, table: None, sessions, redone: 0, finished_change: false, applied };
+    let mut redo = Redo { sessions, redone: 0, applied };
     let Some(record) = before.table else {
-        found.superblock.grant.discard_rest();
-        return Ok(found);
+        superblock.grant.discard_rest();
+        return Ok(ResumedRegion { state: NodeState::Empty(superblock, None), finished_change: false, redo });
     };
 
-    found.finished_change = finish_change::<K, M>(&found.superblock, &record)?;
-    let mut table = table(&found.superblock, node, record, next_version)?;
-    table.claim_extents(&found.superblock)?;
-    found.redo(&mut table, staging, disk)?;
-    table.recount(&found.superblock)?;
+    let finished_change = finish_change::<K, M>(&superblock, &record)?;
+    let mut table = table(superblock, node, record, next_version)?;
+    table.claim_extents()?;
+    redo.redo(&mut table, staging, disk)?;
+    table.recount()?;
     // No reader may believe any memory it knew of: what is free here may have been in quarantine.
-    let head = found.superblock.current().log_head;
-    found.superblock.set_reuse(head)?;
-    found.superblock.wait_for_lease();
-    found.superblock.grant.discard_rest();
-    match table.finish_checkpoint(&mut found.superblock) {
+    let head = table.room.log_head();
+    let superblock = &mut table.room.superblock;
+    superblock.set_reuse(head)?;
+    superblock.wait_for_lease();
+    superblock.grant.discard_rest();
+    match table.room.finish_checkpoint(&table.segments) {
         // Readers that begin wait until there is room for a directory.
         Ok(()) | Err(TableError::NoRoom { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     // However often it starts, it gets no more than it has use for.
-    if table.room.space.granted_free_bytes() < found.superblock.grant.end() / 16 {
-        table.room.reach_beyond_limit(&found.superblock);
+    if table.room.space.granted_free_bytes() < table.room.superblock.grant.end() / 16 {
+        table.room.reach_beyond_limit();
     }
-    found.table = Some(table);
-    Ok(found)
+    Ok(ResumedRegion { state: NodeState::Serving(table), finished_change, redo })
 }
 
 /// The superblock. Where the process ended while it was being rewritten, with the record that it
@@ -184,11 +189,11 @@ fn finish_change<K: BuildKeys, M: NodeMemory>(
 
 /// The table whose directory is that of the checkpoint with all changes since.
 fn table<K: BuildKeys, M: NodeMemory>(
-    superblock: &SuperblockWriter<K, M>,
+    superblock: SuperblockWriter<K, M>,
     node: u16,
     record: TableRecord,
     next_version: u32,
-) -> Result<Table<K>, RecoverError> {
+) -> Result<Table<K, M>, RecoverError> {
     let region = &*superblock.region;
     let mut root = vec![0; record.root_bytes as usize];
     region.read_bytes(record.root, &mut root)?;
@@ -243,7 +248,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
         published,
         external: ExternalValues::default(),
     };
-    Ok(Table::new(node, parts))
+    Ok(Table::new(superblock, node, parts))
 }
 
 /// The generation after those that segments have. These are given in order and come round after
@@ -303,11 +308,11 @@ fn encoders<K: BuildKeys, M: NodeMemory>(
     Ok(K::decode_encoders(&bytes).map_err(damaged)?)
 }
 
-impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
+impl Redo {
     /// Performs what was logged and not performed.
-    fn redo<D: Disk>(
+    fn redo<K: BuildKeys, M: NodeMemory, D: Disk>(
         &mut self,
-        table: &mut Table<K>,
+        table: &mut Table<K, M>,
         staging: &Staging<M>,
         disk: &D,
     ) -> Result<(), RecoverError> {
@@ -338,7 +343,12 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         Ok(())
     }
 
-    fn redo_one(&mut self, table: &mut Table<K>, lsn: Lsn, payload: &[u8]) -> Result<(), RecoverError> {
+    fn redo_one<K: BuildKeys, M: NodeMemory>(
+        &mut self,
+        table: &mut Table<K, M>,
+        lsn: Lsn,
+        payload: &[u8],
+    ) -> Result<(), RecoverError> {
         let logged = entry::decode::<K>(payload, &table.segments.geometry.shape)
             .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
         // The values of entries lie in the region still. Pieces whose mutation was never written
@@ -346,18 +356,23 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         // away that the next start asks for.
         let Logged::SlotMutation(entry) = logged else { return self.note_applied(lsn, table) };
         let at = (entry.segment, entry.generation, entry.slot);
-        let done =
-            table.redo(&self.superblock, entry.kind, at, entry.key.borrow(), entry.version, &entry.value)?;
+        let done = table.redo(entry.kind, at, entry.key.borrow(), entry.version, &entry.value)?;
         let reply = done.ok_or(RecoverError::Misfit { lsn })?;
-        if let Some(session) = self.sessions.with_request(entry.client, entry.request) {
-            self.keep_reply(&session, usize::from(entry.operation), reply)?;
+        if let Some(session) = self.sessions.with_request(entry.client, entry.request)
+            && let Some(recovery_area) = &table.room.superblock.recovery_area
+        {
+            self.keep_reply(recovery_area, &session, usize::from(entry.operation), reply)?;
         }
         self.redone += 1;
         self.note_applied(lsn, table)
     }
 
-    fn note_applied(&mut self, lsn: Lsn, table: &Table<K>) -> Result<(), RecoverError> {
-        if let Some(recovery_area) = &self.superblock.recovery_area {
+    fn note_applied<K: BuildKeys, M: NodeMemory>(
+        &mut self,
+        lsn: Lsn,
+        table: &Table<K, M>,
+    ) -> Result<(), RecoverError> {
+        if let Some(recovery_area) = &table.room.superblock.recovery_area {
             recovery_area.set_applied(lsn, table.segments.next_version)?;
         }
         self.applied = lsn;
@@ -368,11 +383,11 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
     /// were noted when they were decided.
     fn keep_reply(
         &mut self,
+        recovery_area: &RecoveryArea<impl NodeMemory>,
         session: &DedupSession,
         operation: usize,
         reply: WriteReply,
     ) -> Result<(), RecoverError> {
-        let Some(recovery_area) = &self.superblock.recovery_area else { return Ok(()) };
         for before in self.sessions.replies(session.client).len()..operation {
             if let Some(noted) = recovery_area.reply(session.place, before)? {
                 self.sessions.done(session, before, noted);

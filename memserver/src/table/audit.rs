@@ -17,7 +17,6 @@ use super::segments::copied::{CopiedSlot, why_damaged};
 use super::segments::slots::Slots;
 use super::values::{ExternalValues, memory_of, read_value};
 use crate::space::Extent;
-use crate::superblock_writer::SuperblockWriter;
 
 /// What was found in a table whose every byte is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,45 +31,35 @@ pub struct Audit {
     pub external: u64,
 }
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Checks every segment: headers and ranges, every record's checksum, window and fingerprint,
     /// every free slot's fingerprint, no key twice, records counted right, and every external
     /// value. About 10 ns per slot.
-    pub(crate) fn audit<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-    ) -> Result<Audit, TableError> {
+    pub(crate) fn audit(&self) -> Result<Audit, TableError> {
         let mut audit = Audit::default();
         let mut entries = self.segments.directory.iter().peekable();
         while let Some((start, segment)) = entries.next() {
             let end = entries.peek().map(|(start, _)| start.clone());
             audit.segments += 1;
             audit.slots += u64::from(segment.model().cap);
-            audit.keys += self.segments.audit_segment(
-                superblock,
-                start.borrow(),
-                end.as_ref().map(Borrow::borrow),
-                segment,
-            )?;
+            audit.keys +=
+                self.segments.audit_segment(start.borrow(), end.as_ref().map(Borrow::borrow), segment)?;
         }
         if audit.keys != self.segments.keys {
             let why = format!("it holds {} records and counts {}", audit.keys, self.segments.keys);
             return Err(Corrupt::new("table", 0, why).into());
         }
-        audit.external = self.audit_extents(superblock)?.values;
+        audit.external = self.audit_extents()?.values;
         Ok(audit)
     }
 
     /// Checks every external value: its bytes, and that its memory is not free and no other
     /// value's.
-    fn audit_extents<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-    ) -> Result<ExternalValues, TableError> {
+    fn audit_extents(&self) -> Result<ExternalValues, TableError> {
         let (mut external, mut all, mut value) = (ExternalValues::default(), Vec::new(), Vec::new());
-        self.segments.each_extent(superblock, |extent| {
+        self.segments.each_extent(|extent| {
             value.clear();
-            read_value(superblock, &extent, &mut value)?;
+            read_value(&*self.segments.region, &extent, &mut value)?;
             external.add(&extent);
             all.push(memory_of(&extent));
             Ok(())
@@ -91,15 +80,11 @@ impl<K: BuildKeys> Table<K> {
     }
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Checks the table of a segment's groups: what goes where readers do not look first is told by
     /// it.
-    fn check_groups<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-    ) -> Result<(), TableError> {
-        if Slots::of(&*superblock.region, self.geometry, segment).has_whole_table(&mut Vec::new())? {
+    fn check_groups(&self, segment: &Segment<K>) -> Result<(), TableError> {
+        if self.slots(segment).has_whole_table(&mut Vec::new())? {
             return Ok(());
         }
         let at = segment.address().offset() + self.geometry.table_offset(segment.model().cap) as u64;
@@ -107,14 +92,14 @@ impl<K: BuildKeys> Segments<K> {
     }
 
     /// Whether a segment's header says what the directory does.
-    fn check_header<M: NodeMemory>(
-        superblock: &SuperblockWriter<K, M>,
+    fn check_header(
+        &self,
         (start, end): (&K::Key, Option<&K::Key>),
         segment: &Segment<K>,
     ) -> Result<(), TableError> {
         let (model, at) = (segment.model(), segment.address().offset());
         let mut header = [0; SEGMENT_HEADER_BYTES];
-        superblock.region.read_bytes(at, &mut header)?;
+        self.region.read_bytes(at, &mut header)?;
         let header = SegmentHeader::decode(&header, at)?;
         let end = end.map_or(u64::MAX, K::boundary_id);
         let expected = (segment.generation(), model.cap, model.epsilon, K::boundary_id(start), end);
@@ -124,18 +109,17 @@ impl<K: BuildKeys> Segments<K> {
         Ok(())
     }
 
-    fn audit_segment<M: NodeMemory>(
+    fn audit_segment(
         &self,
-        superblock: &SuperblockWriter<K, M>,
         start: &K::Key,
         end: Option<&K::Key>,
         segment: &Segment<K>,
     ) -> Result<u64, TableError> {
         let (model, at, geometry) = (segment.model(), segment.address().offset(), self.geometry);
-        Self::check_header(superblock, (start, end), segment)?;
-        let slots = Slots::of(&*superblock.region, geometry, segment);
+        self.check_header((start, end), segment)?;
+        let slots = Slots::of(&*self.region, geometry, segment);
         let damaged = |slot: u32, why: &str| TableError::from(slots.damaged(slot, why));
-        self.check_groups(superblock, segment)?;
+        self.check_groups(segment)?;
         let (mut bytes, mut fingerprints, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         slots.read_all(&mut bytes)?;
         let all = Window { first: 0, last: u32::from(model.cap) - 1 };

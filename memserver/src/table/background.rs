@@ -11,29 +11,22 @@ use super::Table;
 use super::error::TableError;
 use super::room::EvacuationStage;
 use super::task_rotation::Task;
-use crate::superblock_writer::SuperblockWriter;
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Does a little background work; `true` if there is more. Segments are replaced only if
     /// `may_replace`: none of their slots may be reserved. Never waits for a lease.
-    pub(crate) fn work<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        may_replace: bool,
-    ) -> Result<bool, TableError> {
-        self.room.lacks_leased = self.room.lacks_leased && superblock.lease_ends_at().is_some();
+    pub(crate) fn work(&mut self, may_replace: bool) -> Result<bool, TableError> {
+        self.room.lacks_leased = self.room.lacks_leased && self.room.superblock.lease_ends_at().is_some();
         self.room.waits_for_lease = false;
-        let worked = self.take_turns(superblock, may_replace);
+        let worked = self.take_turns(may_replace);
         self.room.waits_for_lease = true;
         // The lease may have ended meanwhile: nothing else would have it go on.
-        worked.map(|is_more| is_more || self.room.lacks_leased && superblock.lease_ends_at().is_none())
+        worked.map(|is_more| {
+            is_more || self.room.lacks_leased && self.room.superblock.lease_ends_at().is_none()
+        })
     }
 
-    fn take_turns<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        may_replace: bool,
-    ) -> Result<bool, TableError> {
+    fn take_turns(&mut self, may_replace: bool) -> Result<bool, TableError> {
         // What it replaces would be in the way of a search for room.
         let may_replace = may_replace && !self.is_searching();
         let mut without_room = None;
@@ -42,7 +35,7 @@ impl<K: BuildKeys> Table<K> {
             if task.replaces_segments() && (!may_replace || self.room.lacks_leased) {
                 continue;
             }
-            match self.step(task, superblock) {
+            match self.step(task) {
                 Ok(false) => {}
                 Ok(true) => return Ok(true),
                 // There will be a turn after it.
@@ -56,12 +49,12 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Whether segments are known to be replaced as soon as none of their slots is reserved.
-    pub(crate) fn has_segments_to_replace<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> bool {
+    pub(crate) fn has_segments_to_replace(&self) -> bool {
         let Self { rebuilder, segments, room, .. } = self;
         rebuilder.has_due()
             || rebuilder.retraining.outdated_from.is_some()
             || self.sweep.is_some()
-            || room.due_sweep(superblock, segments).is_some()
+            || room.due_sweep(segments).is_some()
             || room.emptying.evacuation.as_ref().is_some_and(|evacuation| match evacuation.stage {
                 EvacuationStage::Moving(_) => true,
                 EvacuationStage::Freeing(head) => room.record.checkpoint >= head,
@@ -69,32 +62,25 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Takes a step of a task; `false` if there was none to take.
-    fn step<M: NodeMemory>(
-        &mut self,
-        task: Task,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
+    fn step(&mut self, task: Task) -> Result<bool, TableError> {
         match task {
-            Task::Relieve => self.replace_next_due(superblock),
-            Task::Recount => self.values.step_recounting(superblock, &self.segments),
-            Task::Checkpoint => self.step_directory(superblock),
-            Task::Retrain => self.step_retraining(superblock),
-            Task::GiveBack => self.give_back(superblock),
-            Task::Reclaim => self.room.reclaim_early(superblock),
+            Task::Relieve => self.replace_next_due(),
+            Task::Recount => self.values.step_recounting(&self.segments),
+            Task::Checkpoint => self.step_directory(),
+            Task::Retrain => self.step_retraining(),
+            Task::GiveBack => self.give_back(),
+            Task::Reclaim => self.room.reclaim_early(),
             Task::Shrink => Ok(self.room.space.shrink()),
         }
     }
 
     /// Replaces the next segment that is due, and forgets those that no longer are.
-    fn replace_next_due<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
+    fn replace_next_due(&mut self) -> Result<bool, TableError> {
         /// Those looked at in one step: inserts note a segment more than once.
         const MOST: usize = 32;
         for _ in 0..MOST {
             let Some(key) = self.rebuilder.next_due() else { return Ok(false) };
-            match self.replace_if_due(superblock, key.borrow()) {
+            match self.replace_if_due(key.borrow()) {
                 Ok(false) => {}
                 relieved => {
                     if let Err(TableError::Leased) = relieved {
@@ -108,19 +94,16 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Writes some more of the next directory, if one is wanted.
-    fn step_directory<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
+    fn step_directory(&mut self) -> Result<bool, TableError> {
         // A search writes directories when it needs them, and has room for them then.
-        if self.is_searching() || !self.room.wants_checkpoint(superblock) {
+        if self.is_searching() || !self.room.wants_checkpoint() {
             return Ok(false);
         }
-        match self.room.step_checkpoint(superblock, &self.segments) {
+        match self.room.step_checkpoint(&self.segments) {
             // The bytes that are being emptied may be all that is free. They are taken at once, for
             // others are emptied next, of which the directory would have nothing either.
             Err(TableError::NoRoom { .. }) if self.room.give_up_evacuation() => {
-                self.room.step_checkpoint(superblock, &self.segments)?;
+                self.room.step_checkpoint(&self.segments)?;
             }
             stepped => stepped?,
         }
@@ -143,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::budget::{Budget, Grant};
-    use crate::fixtures::{empty_node, parts};
+    use crate::fixtures::{empty_node, table_of};
     use crate::lease::Lease;
     use crate::node::MemoryNode;
     use crate::space::Extent;
@@ -183,9 +166,9 @@ mod tests {
 
     /// Has the table work until it does nothing before time has passed; how often it slept.
     fn finish_work(node: &mut MemoryNode<U64Keys>, clock: &SetClock) -> u32 {
-        let (table, superblock) = parts(node);
+        let table = table_of(node);
         let before = clock.1.load(Ordering::Relaxed);
-        let turns = (0..100_000).find(|_| !table.work(superblock, true).is_ok_and(|is_more| is_more));
+        let turns = (0..100_000).find(|_| !table.work(true).is_ok_and(|is_more| is_more));
         assert!(turns.is_some(), "it goes on for ever");
         clock.1.load(Ordering::Relaxed) - before
     }
@@ -196,7 +179,7 @@ mod tests {
         let (mut node, clock) = leased(1 << 20, 5_000);
         node.empty(0..1 << 18);
         let is_over = |node: &mut MemoryNode<U64Keys>| {
-            let (table, _) = parts(node);
+            let table = table_of(node);
             table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none()
         };
         assert_eq!(finish_work(&mut node, &clock), 0);
@@ -244,7 +227,7 @@ mod tests {
     #[test]
     fn nothing_is_emptied_any_more_once_an_evacuation_has_failed() {
         let (mut node, _) = leased(1 << 20, 5_000);
-        let (table, superblock) = parts(&mut node);
+        let table = table_of(&mut node);
         // A segment that lies outside the region.
         let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon: 4 };
         let address = SegmentAddress::new(0, 1 << 40).expect("an address");
@@ -252,7 +235,7 @@ mod tests {
         let entry = (0, Segment::from(&descriptor));
         table.segments.directory.replace(&0, None, &[entry]).expect("in order");
         table.room.begin_evacuation(0..u64::MAX);
-        assert!(matches!(table.step_evacuation(superblock), Err(TableError::Region(_))));
+        assert!(matches!(table.step_evacuation(), Err(TableError::Region(_))));
         assert!(table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none());
     }
 
@@ -268,12 +251,12 @@ mod tests {
         let mut node = node.expect("a region");
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..500u32).map(u64::from), |_, _| {}).expect("room");
-        let (table, superblock) = parts(&mut node);
+        let table = table_of(&mut node);
         assert!(table.room.space.reach(BYTES));
         // A change that the published directory lacks.
         table.room.space.set_emptied(Some(0..1 << 20));
         let mut replaced = 0;
-        table.move_some(superblock, U64Keys::lowest(), &mut replaced).expect("room");
+        table.move_some(U64Keys::lowest(), &mut replaced).expect("room");
         assert_eq!(replaced, 1);
         table.room.space.set_emptied(Some(0..u64::MAX));
         table.room.leave_emptied();
@@ -283,13 +266,13 @@ mod tests {
             let hole = Extent { offset: piece.offset + 512, len: hole };
             table.room.space.put(if piece.offset < until { hole } else { piece });
         }
-        let window = table.room.wants_emptied(superblock, &table.segments).expect("it can be read");
+        let window = table.room.wants_emptied(&table.segments).expect("it can be read");
         let window = window.expect("much is free");
         assert_eq!(window.end, u64::MAX);
         table.room.begin_evacuation(window);
-        let turns = (0..100).find(|_| !matches!(table.work(superblock, true), Ok(true)));
+        let turns = (0..100).find(|_| !matches!(table.work(true), Ok(true)));
         assert!(turns.is_some(), "it goes on for ever");
-        table.room.record.checkpoint == superblock.current().log_head
+        table.room.record.checkpoint == table.room.superblock.current().log_head
     }
 
     /// What the directory had given up for want of room was emptied again before its next turn

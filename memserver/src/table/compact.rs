@@ -18,11 +18,9 @@ use super::rebuilder::gather::{MOST_GATHERED_BYTES, ReplacedRun};
 use super::rebuilder::planned::FillGoal;
 use super::room::Sparing;
 use super::segments::Segments;
-use super::segments::slots::Slots;
 use super::task_state::Sweep;
 use crate::rebuild::gather::{RUN_ENDED, SMALL};
 use crate::recovery_area::MOST_REPLACED;
-use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
 
 /// Slots that must come free for a record that is copied, one pass over the directory after the
@@ -79,15 +77,12 @@ impl<K: BuildKeys> MergeRun<K> {
     }
 }
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Reclaims a little memory; `false` if there is nothing to do.
-    pub(super) fn give_back<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
+    pub(super) fn give_back(&mut self) -> Result<bool, TableError> {
         self.room.is_compacting = true;
-        let stepped = match self.step_sweep(superblock) {
-            Ok(false) => self.step_evacuation(superblock),
+        let stepped = match self.step_sweep() {
+            Ok(false) => self.step_evacuation(),
             other => other,
         };
         self.room.is_compacting = false;
@@ -95,22 +90,19 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Examines some segments, and compacts some; `false` if there is nothing to do.
-    pub(super) fn step_sweep<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
+    pub(super) fn step_sweep(&mut self) -> Result<bool, TableError> {
         let sweep = match self.sweep.take() {
-            Some(_) if self.room.is_swept(superblock, &self.segments) => return Ok(true),
+            Some(_) if self.room.is_swept(&self.segments) => return Ok(true),
             Some(sweep) => sweep,
-            None => match self.room.due_sweep(superblock, &self.segments) {
+            None => match self.room.due_sweep(&self.segments) {
                 Some(Sparing::Runs) => Sweep { from: K::lowest().to_owned(), pass: 0 },
                 Some(Sparing::Nothing) => Sweep { from: K::lowest().to_owned(), pass: LAST },
                 None => return Ok(false),
             },
         };
-        let (run, mut next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
+        let (run, mut next) = self.next_run(sweep.from.borrow(), sweep.pass)?;
         if !run.segments.is_empty() {
-            match self.merge_run(superblock, run, sweep.pass, &mut next) {
+            match self.merge_run(run, sweep.pass, &mut next) {
                 Err(TableError::Leased) => {
                     self.sweep = Some(sweep);
                     return Err(TableError::Leased);
@@ -140,9 +132,8 @@ impl<K: BuildKeys> Table<K> {
 
     /// The next neighbours from `from` on that are worth compacting, if any are close by, and where
     /// to continue.
-    fn next_run<M: NodeMemory>(
+    fn next_run(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         from: &K::Key,
         pass: usize,
     ) -> Result<(MergeRun<K>, Option<K::Owned>), TableError> {
@@ -163,8 +154,8 @@ impl<K: BuildKeys> Table<K> {
                 return Ok((run, Some(start)));
             }
             looked_at += usize::from(segment.model().cap);
-            let live = self.segments.live(superblock, &segment)?;
-            let joins = self.begins_run(superblock, &segment, live, pass)?
+            let live = self.segments.live(&segment)?;
+            let joins = self.begins_run(&segment, live, pass)?
                 || !run.segments.is_empty() && self.joins_run(&run, &segment, live, pass);
             if joins && (run.segments.is_empty() || run.has_room_for(&segment, live)) {
                 run.add(start, segment, live);
@@ -185,13 +176,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Whether a segment alone is worth it, or small enough to be worth it with a neighbour; and
     /// not kept for a run.
-    fn begins_run<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-        live: usize,
-        pass: usize,
-    ) -> Result<bool, TableError> {
+    fn begins_run(&self, segment: &Segment<K>, live: usize, pass: usize) -> Result<bool, TableError> {
         let cap = usize::from(segment.model().cap);
         // Those that replaced what was emptied become one with their neighbours of that kind: a
         // queue leaves one after the other, and no run gains by so few slots.
@@ -199,8 +184,7 @@ impl<K: BuildKeys> Table<K> {
             return Ok(true);
         }
         let is_candidate = self.frees_enough(live, cap, pass) || pass > 1 && live < SMALL && cap < 2 * SMALL;
-        Ok(is_candidate
-            && (pass == LAST || live * 4 >= cap || !self.segments.is_reserve(superblock, segment)?))
+        Ok(is_candidate && (pass == LAST || live * 4 >= cap || !self.segments.is_reserve(segment)?))
     }
 
     /// Whether a segment that is not worth it joins the neighbours before it because either is
@@ -225,15 +209,14 @@ impl<K: BuildKeys> Table<K> {
 
     /// Replaces the segments of a run, up to `next`; only those before one with a damaged record,
     /// if there is such a one and these free enough: `next` is then what comes after it.
-    fn merge_run<M: NodeMemory>(
+    fn merge_run(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
         mut run: MergeRun<K>,
         pass: usize,
         next: &mut Option<K::Owned>,
     ) -> Result<(), TableError> {
         let mut end = next.clone();
-        while let Err((at, error)) = self.gather_run(superblock, &run) {
+        while let Err((at, error)) = self.gather_run(&run) {
             let TableError::Damaged(_) = error else { return Err(error) };
             self.note_damage(error);
             if let Some((after, ..)) = run.segments.get(at + 1) {
@@ -250,34 +233,26 @@ impl<K: BuildKeys> Table<K> {
             end,
             segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
         };
-        self.replace(superblock, &old, FillGoal::Compact)
+        self.replace(&old, FillGoal::Compact)
     }
 
     /// Gathers the records of a run; which segment was in the way, if one was.
-    fn gather_run<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        run: &MergeRun<K>,
-    ) -> Result<(), (usize, TableError)> {
+    fn gather_run(&mut self, run: &MergeRun<K>) -> Result<(), (usize, TableError)> {
         self.rebuilder.gathering.clear();
         // Also those without a record by their fingerprints, which may be what is damaged.
         for (at, (start, segment, _)) in run.segments.iter().enumerate() {
             let gathering = &mut self.rebuilder.gathering;
-            let gathered = gathering.add_segment(superblock, &self.segments, start.borrow(), segment);
+            let gathered = gathering.add_segment(&self.segments, start.borrow(), segment);
             gathered.map_err(|error| (at, error))?;
         }
         Ok(())
     }
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Whether most free slots were never written to, and a run may be about to fill them.
-    fn is_reserve<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-    ) -> Result<bool, TableError> {
-        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+    fn is_reserve(&self, segment: &Segment<K>) -> Result<bool, TableError> {
+        let slots = self.slots(segment);
         let (mut emptied, mut free, mut idle) = (0, 0, u32::MAX);
         for slot in 0..u32::from(segment.model().cap) {
             let word = slots.word(slot)?;
@@ -302,7 +277,7 @@ mod tests {
     use fpcache_index::{Line, SegmentModel};
 
     use super::*;
-    use crate::fixtures::{empty_node, parts};
+    use crate::fixtures::{empty_node, table_of};
     use crate::node::MemoryNode;
 
     #[test]
@@ -335,29 +310,29 @@ mod tests {
         let parameters = TableParameters { epsilon: 4, max_slots: 64, ..TableParameters::default() };
         node.load(parameters, (0..1000u32).map(|i| u64::from(i) * 50), |_, value| value.fill(7))
             .expect("room");
-        let (table, superblock) = parts(&mut node);
+        let table = table_of(&mut node);
         let segment = table.segments.directory.find(&key).expect("all keys have one");
         let geometry = table.segments.geometry;
-        let slots = Slots::of(&*superblock.region, geometry, segment);
+        let slots = table.segments.slots(segment);
         let holds = |slot: &u32| slots.holds::<U64Keys>(*slot, &key, &mut Vec::new()).expect("inside");
         let slot = (0..u32::from(segment.model().cap)).find(holds).expect("it is there");
         let at = SEGMENT_HEADER_BYTES + geometry.fingerprint_bytes(slot as usize);
         let empty = FingerprintWidth::EMPTY.to_le_bytes();
         let bytes = &empty[..geometry.fingerprint_bytes(1)];
-        superblock.region.write_bytes(segment.address().offset() + at as u64, bytes).expect("inside");
+        table.segments.region.write_bytes(segment.address().offset() + at as u64, bytes).expect("inside");
         node
     }
 
     fn has(node: &mut MemoryNode<U64Keys>, key: u64) -> bool {
-        let (table, superblock) = parts(node);
-        table.segments.get(superblock, &key).expect("nothing is damaged").is_some()
+        let table = table_of(node);
+        table.segments.get(&key).expect("nothing is damaged").is_some()
     }
 
     /// Writes a key, or removes it, as a start from the disk does.
     fn write(node: &mut MemoryNode<U64Keys>, key: u64, value: Option<&[u8]>) {
-        let (table, superblock) = parts(node);
+        let table = table_of(node);
         let version = table.segments.next_version;
-        table.put_back(superblock, &key, version, value).expect("room");
+        table.put_back(&key, version, value).expect("room");
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! Errors of changing a table.
 
-use fpcache::key_space::BuildKeys;
 use fpcache::layout::Corrupt;
-use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_fabric::AccessError;
 
 use crate::files::REGION_FILE;
-use crate::superblock_writer::SuperblockWriter;
 
 /// A record in a slot whose bytes contradict each other: it cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -72,10 +70,6 @@ impl TableError {
     /// of these is damaged.
     pub(super) fn is_local_failure(&self) -> bool {
         matches!(self, Self::NoRoom { .. } | Self::Corrupt(_) | Self::Damaged(_))
-    }
-
-    pub(crate) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {
-        Self::NoRoom { capacity: superblock.grant.reach(), is_at_limit: superblock.grant.is_at_limit() }
     }
 }
 

@@ -21,10 +21,8 @@ use super::rebuilder::planned::FillGoal;
 use super::room::{Evacuation, EvacuationStage};
 use super::segments::Segments;
 use super::segments::copied::{LiveRecord, live_records};
-use super::segments::slots::Slots;
 use super::values::{memory_of, read_value};
 use crate::space::Extent;
-use crate::superblock_writer::SuperblockWriter;
 
 /// Segments examined in one step; and slots, if they may refer to values and are not long.
 const LOOKED_AT: usize = 1024;
@@ -32,18 +30,15 @@ const LOOKED_AT_SLOTS: usize = 1 << 13;
 /// Bytes of values that are copied in one step, about.
 const MOST_COPIED: u64 = 1 << 20;
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Continues the evacuation; `false` if there is nothing to do now.
-    pub(super) fn step_evacuation<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
+    pub(super) fn step_evacuation(&mut self) -> Result<bool, TableError> {
         let Some(mut evacuation) = self.room.emptying.evacuation.take() else {
-            let Some(window) = self.room.wants_emptied(superblock, &self.segments)? else { return Ok(false) };
+            let Some(window) = self.room.wants_emptied(&self.segments)? else { return Ok(false) };
             self.room.begin_evacuation(window);
             return Ok(true);
         };
-        let stepped = self.go_on_emptying(superblock, &mut evacuation);
+        let stepped = self.go_on_emptying(&mut evacuation);
         if stepped.as_ref().is_err_and(|error| !matches!(error, TableError::Leased)) {
             self.room.space.set_emptied(None);
         }
@@ -54,25 +49,24 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Takes one step of an evacuation; nothing is being emptied any more when it has ended.
-    fn go_on_emptying<M: NodeMemory>(
+    fn go_on_emptying(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
         Evacuation { stage, replaced }: &mut Evacuation<K>,
     ) -> Result<bool, TableError> {
         match stage {
             EvacuationStage::Moving(from) => {
-                *stage = match self.move_some(superblock, (*from).borrow(), replaced)? {
+                *stage = match self.move_some((*from).borrow(), replaced)? {
                     Some(next) => EvacuationStage::Moving(next),
                     None => {
-                        self.move_encoders(superblock)?;
+                        self.move_encoders()?;
                         self.room.leave_emptied();
                         self.room.publication.wanted = true;
-                        EvacuationStage::Freeing(superblock.current().log_head)
+                        EvacuationStage::Freeing(self.room.log_head())
                     }
                 };
             }
             EvacuationStage::Freeing(head) if self.room.record.checkpoint >= *head => {
-                self.room.reclaim(superblock)?;
+                self.room.reclaim()?;
                 self.room.end_evacuation(*replaced);
             }
             // Without a change since the last directory there will be none.
@@ -83,9 +77,8 @@ impl<K: BuildKeys> Table<K> {
 
     /// Replaces the next segment from `from` on that is in the range to empty, or has values there;
     /// returns where to continue.
-    pub(super) fn move_some<M: NodeMemory>(
+    pub(super) fn move_some(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
         from: &K::Key,
         replaced: &mut u64,
     ) -> Result<Option<K::Owned>, TableError> {
@@ -99,7 +92,7 @@ impl<K: BuildKeys> Table<K> {
             let Some((start, segment)) = entries.next() else { return Ok(None) };
             let len = self.segments.geometry.segment_bytes(segment.model().cap) as u64;
             let lies_there = Extent::new(segment.address().offset(), len).meets(&window);
-            if lies_there || has_values && self.segments.has_values_in(superblock, &segment, &window)? {
+            if lies_there || has_values && self.segments.has_values_in(&segment, &window)? {
                 found = Some((start, segment));
                 break;
             }
@@ -112,7 +105,7 @@ impl<K: BuildKeys> Table<K> {
         drop(entries);
         let Some((start, segment)) = found else { return Ok(end) };
         self.rebuilder.gathering.clear();
-        match self.rebuilder.gathering.add_segment(superblock, &self.segments, start.borrow(), &segment) {
+        match self.rebuilder.gathering.add_segment(&self.segments, start.borrow(), &segment) {
             Err(error) if error.is_local_failure() => {
                 if let TableError::Damaged(_) = error {
                     self.room.emptying.immovables.note_segment(start);
@@ -122,9 +115,9 @@ impl<K: BuildKeys> Table<K> {
             }
             gathered => gathered?,
         }
-        let (moved, left) = self.move_values(superblock, &window)?;
+        let (moved, left) = self.move_values(&window)?;
         let old = ReplacedRun { start: start.clone(), end: end.clone(), segments: vec![segment] };
-        match self.replace(superblock, &old, FillGoal::Compact) {
+        match self.replace(&old, FillGoal::Compact) {
             Ok(()) => {
                 *replaced += 1;
                 // No slot refers to them any more, and readers that still do find a checksum
@@ -141,11 +134,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Copies values of gathered records out of the range, and has the records refer to the copies;
     /// returns their old and new memory, and whether some are left for another step.
-    fn move_values<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        window: &Range<u64>,
-    ) -> Result<(Vec<(Extent, Extent)>, bool), TableError> {
+    fn move_values(&mut self, window: &Range<u64>) -> Result<(Vec<(Extent, Extent)>, bool), TableError> {
         let shape = self.segments.geometry.shape;
         let (mut moved, mut copied, mut value) = (Vec::new(), 0, Vec::new());
         if shape.value_bytes.is_some() {
@@ -170,7 +159,7 @@ impl<K: BuildKeys> Table<K> {
             let Some(new) = self.room.space.take(old.len) else { continue };
             value.clear();
             let address = SegmentAddress::new(self.room.node, new.offset);
-            let copy = match (address, read_value(superblock, &extent, &mut value)) {
+            let copy = match (address, read_value(&*self.segments.region, &extent, &mut value)) {
                 (Some(address), Ok(())) => ValueExtent { address, ..extent },
                 (_, read) => {
                     self.room.space.put(new);
@@ -182,7 +171,7 @@ impl<K: BuildKeys> Table<K> {
                     continue;
                 }
             };
-            superblock.region.write_bytes(new.offset, &value)?;
+            self.segments.region.write_bytes(new.offset, &value)?;
             let gathering = &mut self.rebuilder.gathering;
             let key = K::kept(&record.key, &gathering.keys);
             let body = &mut gathering.slots[body];
@@ -194,16 +183,11 @@ impl<K: BuildKeys> Table<K> {
     }
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Whether a live slot of a segment refers to a value in the range.
-    fn has_values_in<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-        window: &Range<u64>,
-    ) -> Result<bool, TableError> {
+    fn has_values_in(&self, segment: &Segment<K>, window: &Range<u64>) -> Result<bool, TableError> {
         let mut bytes = Vec::new();
-        Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
+        self.slots(segment).read_all(&mut bytes)?;
         let is_there = |record: LiveRecord<'_>| match record.parts.value {
             Stored::External(extent) => memory_of(&extent).meets(window),
             Stored::Here(_) => false,

@@ -35,7 +35,6 @@ use rebuilder::Rebuilder;
 use record_collector::RecordCollector;
 use room::directory_reserve::SeparatorBytes;
 use room::{Publication, Room};
-use segments::slots::Slots;
 use segments::{Counts, Segments};
 use task_rotation::Turns;
 use task_state::{RoomSearch, Sweep};
@@ -43,9 +42,9 @@ use values::{ExternalValues, Values, memory_of};
 
 /// A table.
 #[derive(Debug)]
-pub(crate) struct Table<K: BuildKeys> {
-    pub(crate) segments: Segments<K>,
-    pub(crate) room: Room<K>,
+pub(crate) struct Table<K: BuildKeys, M> {
+    pub(crate) segments: Segments<K, M>,
+    pub(crate) room: Room<K, M>,
     pub(crate) values: Values<K>,
     rebuilder: Rebuilder<K>,
     /// Segments being brought together.
@@ -73,15 +72,15 @@ pub(crate) struct TableParts<K: BuildKeys> {
     pub(crate) external: ExternalValues,
 }
 
-impl<K: BuildKeys> Table<K> {
-    pub(crate) fn new(node: u16, parts: TableParts<K>) -> Self {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
+    pub(crate) fn new(superblock: SuperblockWriter<K, M>, node: u16, parts: TableParts<K>) -> Self {
         let TableParts { record, encoders, directory, separators, counts, space, published, external } =
             parts;
-        let segments = Segments::new(&record, encoders, directory, counts);
+        let segments = Segments::new(&superblock, &record, encoders, directory, counts);
         Self {
             rebuilder: Rebuilder::new(&segments, record.keys),
             segments,
-            room: Room::new(node, record, space, Publication::new(published, separators)),
+            room: Room::new(superblock, node, record, space, Publication::new(published, separators)),
             values: Values::new(external),
             sweep: None,
             search: None,
@@ -94,21 +93,18 @@ impl<K: BuildKeys> Table<K> {
 
     /// Counts records and external values again, and has segments replaced whose tables of groups
     /// are damaged: until then their keys cost READs.
-    pub(crate) fn recount<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-    ) -> Result<(), TableError> {
+    pub(crate) fn recount(&mut self) -> Result<(), TableError> {
         let (mut keys, mut table) = (0, Vec::new());
         for (start, segment) in &self.segments.directory {
-            let slots = Slots::of(&*superblock.region, self.segments.geometry, segment);
+            let slots = self.segments.slots(segment);
             if !slots.has_whole_table(&mut table)? {
                 self.rebuilder.note_due(start.borrow());
             }
-            keys += self.segments.count(superblock, segment)?;
+            keys += self.segments.count(segment)?;
         }
         self.segments.keys = keys;
         let mut external = ExternalValues::default();
-        self.segments.each_extent(superblock, |extent| {
+        self.segments.each_extent(|extent| {
             external.add(&extent);
             Ok(())
         })?;
@@ -118,12 +114,9 @@ impl<K: BuildKeys> Table<K> {
 
     /// Takes the memory of all external values from what counts as free: everything but the
     /// segments, so far.
-    pub(crate) fn claim_extents<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-    ) -> Result<(), TableError> {
+    pub(crate) fn claim_extents(&mut self) -> Result<(), TableError> {
         let mut found = Vec::new();
-        self.segments.each_extent(superblock, |extent| {
+        self.segments.each_extent(|extent| {
             found.push(memory_of(&extent));
             Ok(())
         })?;
@@ -149,14 +142,6 @@ impl<K: BuildKeys> Table<K> {
     /// Has a new directory published as soon as there is a change that the published one lacks.
     pub(crate) fn want_checkpoint(&mut self) {
         self.room.publication.wanted = true;
-    }
-
-    /// Writes a directory that contains every change so far, at once.
-    pub(crate) fn finish_checkpoint<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<(), TableError> {
-        self.room.finish_checkpoint(superblock, &self.segments)
     }
 
     /// Counts what is damaged in segments that stay as they are, and keeps it for those who tell

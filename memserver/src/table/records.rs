@@ -16,7 +16,6 @@ use super::segments::copied::WholeRecord;
 use super::segments::decide::{Decision, MutationKind, SlotMutation};
 use super::segments::slots::{NO_MARKS, Slots};
 use super::values::{memory_of, read_value};
-use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
 
 /// Bytes of a version before what the slot holds in a record of a snapshot.
@@ -34,7 +33,7 @@ pub(crate) fn each_record(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Begins to take the records that are there now, in the place of any others.
     pub(crate) fn begin_taking(&mut self) {
         let next = K::lowest().to_owned();
@@ -63,16 +62,15 @@ impl<K: BuildKeys> Table<K> {
     /// # Errors
     /// Of a damaged record, what `leaves_out` says: what the disk has of it may be better. It is
     /// told whether it has not been asked about that record before.
-    pub(crate) fn take_records<M: NodeMemory>(
+    pub(crate) fn take_records(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         most: usize,
         mut leaves_out: impl FnMut(DamagedRecord, bool) -> Result<(), TableError>,
         out: &mut Vec<u8>,
     ) -> Result<(), TableError> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
         let Some(located) = self.segments.directory.locate(taking.next.borrow()) else { return Ok(()) };
-        let slots = Slots::of(&*superblock.region, self.segments.geometry, located.entry);
+        let slots = self.segments.slots(located.entry);
         let (at, generation) = (slots.offset(), located.entry.generation());
         let written = taking.written.get(&at);
         let is_written = |slot: u32| written.is_some_and(|written| written.contains(slot as usize));
@@ -102,7 +100,7 @@ impl<K: BuildKeys> Table<K> {
                 self.taking = Some(taking);
                 return Ok(());
             }
-            self.take_record(superblock, &slots, &record, &mut leaves_out, out)?;
+            self.take_record(&slots, &record, &mut leaves_out, out)?;
         }
         // A segment takes several steps where its values are long, and only the first of these
         // looks at all of its slots.
@@ -120,7 +118,7 @@ impl<K: BuildKeys> Table<K> {
                     self.taking = Some(taking);
                     return Ok(());
                 }
-                Ok(Some(record)) => self.take_record(superblock, &slots, &record, &mut leaves_out, out)?,
+                Ok(Some(record)) => self.take_record(&slots, &record, &mut leaves_out, out)?,
                 Ok(None) => {}
                 Err(damaged) => leaves_out(damaged, true)?,
             }
@@ -134,15 +132,14 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Appends a record, or has it left out if its value is damaged.
-    fn take_record<M: NodeMemory>(
+    fn take_record(
         &self,
-        superblock: &SuperblockWriter<K, M>,
         slots: &Slots<'_, M>,
         &WholeRecord { slot, word, key, value }: &WholeRecord<'_, K>,
         leaves_out: &mut impl FnMut(DamagedRecord, bool) -> Result<(), TableError>,
         out: &mut Vec<u8>,
     ) -> Result<(), TableError> {
-        match self.append_record(superblock, key.borrow(), word.version(), &value, out) {
+        match self.append_record(key.borrow(), word.version(), &value, out) {
             Err(TableError::Corrupt(Corrupt { offset, why, .. })) => {
                 let why = format!("of its value at offset {offset}, {why}");
                 let mut damaged = slots.damaged_record::<K>(slot, word, Some(key), why);
@@ -171,9 +168,8 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Appends one record as snapshots have it.
-    pub(super) fn append_record<M: NodeMemory>(
+    pub(super) fn append_record(
         &self,
-        superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
         version: u32,
         value: &Stored<'_>,
@@ -183,7 +179,7 @@ impl<K: BuildKeys> Table<K> {
         let value = match value {
             Stored::Here(value) => value,
             Stored::External(extent) => {
-                read_value(superblock, extent, &mut long)?;
+                read_value(&*self.segments.region, extent, &mut long)?;
                 &long[..]
             }
         };
@@ -199,9 +195,8 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Puts a record back with the version it had, or removes it.
-    pub(crate) fn put_back<M: NodeMemory>(
+    pub(crate) fn put_back(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
         version: u32,
         value: Option<&[u8]>,
@@ -211,24 +206,24 @@ impl<K: BuildKeys> Table<K> {
         let operation =
             WriteOperation { kind, key, hint: None, expected: Default::default(), value: Sent::Here(value) };
         loop {
-            match self.decide(superblock, &operation, None)? {
+            match self.decide(&operation, None)? {
                 Decision::Reply(_) => return Ok(()),
                 Decision::Mutate(mutation) => {
                     let mutation = SlotMutation { version, ..mutation };
                     let place = self.segments.geometry.shape.place(K::encoded_len(key), value.len());
                     let value = match place {
                         Some(ValuePlace::External) if kind == WriteKind::Put => {
-                            Stored::External(self.room.write_value(superblock, &self.segments, value)?)
+                            Stored::External(self.room.write_value(&self.segments, value)?)
                         }
                         _ => Stored::Here(value),
                     };
                     self.accept(&mutation);
-                    self.perform(superblock, &mutation, &value)?;
+                    self.perform(&mutation, &value)?;
                     return Ok(());
                 }
-                Decision::Full => drop(self.make_room(superblock, key)?),
+                Decision::Full => drop(self.make_room(key)?),
                 Decision::Damaged(segment, slot) => {
-                    return Err(self.segments.damage(superblock, &segment, slot)?.into());
+                    return Err(self.segments.damage(&segment, slot)?.into());
                 }
             }
         }
@@ -237,9 +232,8 @@ impl<K: BuildKeys> Table<K> {
     /// Performs a logged mutation again, on the slot it was decided for. It makes no difference
     /// whether that slot was changed before, wholly or in part; the count of records is left to the
     /// caller.
-    pub(crate) fn redo<M: NodeMemory>(
+    pub(crate) fn redo(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         kind: MutationKind,
         at: (u64, u32, u16),
         key: &K::Key,
@@ -265,7 +259,7 @@ impl<K: BuildKeys> Table<K> {
         }
         let x = segment.coordinate(key, shared, &self.segments.encoders);
         let (slot, hash, predicted) = (u32::from(slot), K::hash(key), segment.model().predict(x));
-        let slots = Slots::of(&*superblock.region, self.segments.geometry, &segment);
+        let slots = self.segments.slots(&segment);
         let marks = match kind {
             // Readers may have the table as it was before it was damaged, by which the slot was
             // chosen.
@@ -280,11 +274,11 @@ impl<K: BuildKeys> Table<K> {
         // Records are counted again once everything is done.
         self.segments.keys += u64::from(kind == MutationKind::Remove);
         self.accept(&mutation);
-        Ok(Some(self.perform(superblock, &mutation, value)?))
+        Ok(Some(self.perform(&mutation, value)?))
     }
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Sorts records of a segment by their keys, and keeps one of each. Of one whose fingerprint
     /// was damaged when its key was written, the disk has had what came before.
     fn sort_and_dedup(&self, live: &mut Vec<WholeRecord<'_, K>>) {

@@ -21,43 +21,35 @@ use super::error::TableError;
 use super::rebuilder::gather::{INCOMING, ReplacedRun};
 use super::rebuilder::planned::FillGoal;
 use super::rebuilder::writing::WrittenSegment;
-use super::segments::slots::Slots;
 use crate::recovery_area::Replaced;
 use crate::space::Extent;
-use crate::superblock_writer::SuperblockWriter;
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Replaces the segment that owns `key`, and small neighbours with it; leaves a free slot for
     /// `incoming`.
-    pub(super) fn replace_segment<M: NodeMemory>(
+    pub(super) fn replace_segment(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
         incoming: Option<&K::Key>,
     ) -> Result<(), TableError> {
-        let (old, left_out) = self.rebuilder.gather(superblock, &mut self.segments, key)?;
+        let (old, left_out) = self.rebuilder.gather(&mut self.segments, &self.room, key)?;
         if let Some(damaged) = left_out {
             self.note_damage(damaged);
         }
         if let Some(key) = incoming {
             self.rebuilder.gathering.add_incoming(key);
         }
-        self.replace(superblock, &old, FillGoal::ForWrites)
+        self.replace(&old, FillGoal::ForWrites)
     }
 
     /// Replaces segments whose records have been gathered.
-    pub(super) fn replace<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        old: &ReplacedRun<K>,
-        making: FillGoal,
-    ) -> Result<(), TableError> {
+    pub(super) fn replace(&mut self, old: &ReplacedRun<K>, making: FillGoal) -> Result<(), TableError> {
         let began = Instant::now();
         let copies =
             self.rebuilder.gathering.records.iter().filter(|record| record.body != INCOMING).count() as u64;
         let (new, written) =
-            self.rebuilder.plan_and_write(superblock, &mut self.segments, &mut self.room, old, making)?;
-        self.commit(superblock, old, &written)?;
+            self.rebuilder.plan_and_write(&mut self.segments, &mut self.room, old, making)?;
+        self.commit(old, &written)?;
         if let Some(taking) = &mut self.taking {
             taking.follow(
                 &old.segments,
@@ -81,12 +73,7 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Commits a change: from here on the new segments count.
-    fn commit<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        old: &ReplacedRun<K>,
-        new: &[WrittenSegment<K>],
-    ) -> Result<(), TableError> {
+    fn commit(&mut self, old: &ReplacedRun<K>, new: &[WrittenSegment<K>]) -> Result<(), TableError> {
         let replaced = old.segments.iter().map(|segment| Replaced {
             offset: segment.address().offset(),
             generation: segment.generation(),
@@ -96,20 +83,21 @@ impl<K: BuildKeys> Table<K> {
             with: new.iter().map(|segment| segment.descriptor.clone()).collect(),
             end: old.end.clone(),
         };
-        let records = change.records(superblock.current().log_head);
-        superblock.begin_change(superblock.current().log_head + records.len() as u64, replaced)?;
-        if superblock.breaks(Sabotage::FreezeBeforeLog) {
+        let head = self.room.log_head();
+        let records = change.records(head);
+        self.room.superblock.begin_change(head + records.len() as u64, replaced)?;
+        if self.segments.breaks(Sabotage::FreezeBeforeLog) {
             for segment in &old.segments {
-                Slots::of(&*superblock.region, self.segments.geometry, segment).freeze()?;
+                self.segments.slots(segment).freeze()?;
             }
-            superblock.region.release();
+            self.segments.region.release();
         }
-        let head = self.room.append_to_log(superblock, &records)?;
+        let head = self.room.append_to_log(&records)?;
         for segment in &old.segments {
-            let slots = Slots::of(&*superblock.region, self.segments.geometry, segment);
+            let slots = self.segments.slots(segment);
             let extent = Extent::new(segment.address().offset(), slots.bytes());
             slots.freeze()?;
-            if superblock.breaks(Sabotage::ReuseAtOnce) {
+            if self.segments.breaks(Sabotage::ReuseAtOnce) {
                 self.room.space.put(extent);
                 continue;
             }
@@ -119,10 +107,10 @@ impl<K: BuildKeys> Table<K> {
         self.segments.bytes += new.iter().map(|new| bytes(new.descriptor.model.cap)).sum::<u64>();
         self.segments.bytes -= old.segments.iter().map(|old| bytes(old.model().cap)).sum::<u64>();
         // A reader that sees a write to the new segments sees the old ones frozen.
-        if !superblock.breaks(Sabotage::NoFenceAfterFreeze) {
-            superblock.region.release();
+        if !self.segments.breaks(Sabotage::NoFenceAfterFreeze) {
+            self.segments.region.release();
         }
-        superblock.end_change()?;
+        self.room.superblock.end_change()?;
         if K::FIXED_BYTES.is_none() {
             self.note_separators(&change, old.segments.len());
         }

@@ -22,9 +22,7 @@ use super::error::TableError;
 use super::rebuilder::gather::{MOST_GATHERED_BYTES, ReplacedRun};
 use super::rebuilder::planned::FillGoal;
 use super::segments::Segments;
-use super::segments::slots::Slots;
 use crate::space::Extent;
-use crate::superblock_writer::SuperblockWriter;
 
 /// Keys in a sample.
 const SAMPLE: usize = 8192;
@@ -37,14 +35,11 @@ const CONVERTED_SLOTS: usize = 2048;
 /// Segments looked at in one step.
 const LOOKED_AT: usize = 4096;
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Retrains, or replaces some outdated segments; `false` if there is nothing to do.
-    pub(super) fn step_retraining<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<bool, TableError> {
+    pub(super) fn step_retraining(&mut self) -> Result<bool, TableError> {
         if let Some(from) = self.rebuilder.retraining.outdated_from.take() {
-            let replaced = self.replace_outdated(superblock, from.clone());
+            let replaced = self.replace_outdated(from.clone());
             let is_leased = matches!(replaced, Err(TableError::Leased));
             self.rebuilder.retraining.outdated_from = if is_leased { Some(from) } else { replaced? };
             return if is_leased { Err(TableError::Leased) } else { Ok(true) };
@@ -52,7 +47,7 @@ impl<K: BuildKeys> Table<K> {
         if !self.rebuilder.retraining.is_due(self.segments.keys) {
             return Ok(false);
         }
-        let runs = self.segments.runs_of_keys(superblock)?;
+        let runs = self.segments.runs_of_keys()?;
         let options = SegmentOptions {
             epsilon: self.rebuilder.options.cut_epsilon(),
             fill: self.rebuilder.options.fill,
@@ -60,7 +55,7 @@ impl<K: BuildKeys> Table<K> {
             ..SegmentOptions::default()
         };
         if let Some(encoders) = K::learn(&self.segments.encoders, &runs, options, self.segments.keys) {
-            match self.adopt(superblock, encoders) {
+            match self.adopt(encoders) {
                 Ok(()) => self.rebuilder.retraining.outdated_from = Some(K::lowest().to_owned()),
                 // There may be room for them before the table has grown sixteenfold.
                 Err(TableError::NoRoom { .. }) => self.rebuilder.retraining.try_again(self.segments.keys),
@@ -77,42 +72,30 @@ impl<K: BuildKeys> Table<K> {
 
     /// Adopts encoders, which include the present ones: from here on segments are built with the
     /// newest.
-    fn adopt<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        encoders: K::Encoders,
-    ) -> Result<(), TableError> {
+    fn adopt(&mut self, encoders: K::Encoders) -> Result<(), TableError> {
         let bytes = K::encode_encoders(&encoders);
-        let extent = self.room.allocate_for_records(superblock, &self.segments, bytes.len() as u64)?;
-        self.publish_encoders(superblock, extent, &bytes)?;
+        let extent = self.room.allocate_for_records(&self.segments, bytes.len() as u64)?;
+        self.publish_encoders(extent, &bytes)?;
         self.segments.encoders = encoders;
         Ok(())
     }
 
     /// Moves the encoders out of the range that is being emptied, if there is room for them
     /// elsewhere.
-    pub(super) fn move_encoders<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-    ) -> Result<(), TableError> {
+    pub(super) fn move_encoders(&mut self) -> Result<(), TableError> {
         let old = Extent::new(self.room.record.encoders, self.room.record.encoders_bytes);
         if old.len == 0 || !self.room.space.emptied().is_some_and(|emptied| old.meets(emptied)) {
             return Ok(());
         }
         let bytes = K::encode_encoders(&self.segments.encoders);
         let Some(extent) = self.room.space.take(bytes.len() as u64) else { return Ok(()) };
-        self.publish_encoders(superblock, extent, &bytes)
+        self.publish_encoders(extent, &bytes)
     }
 
     /// Has readers that connect from here on find the encoders in this extent.
-    fn publish_encoders<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        extent: Extent,
-        bytes: &[u8],
-    ) -> Result<(), TableError> {
-        superblock.region.write_bytes(extent.offset, bytes)?;
-        superblock.region.release();
+    fn publish_encoders(&mut self, extent: Extent, bytes: &[u8]) -> Result<(), TableError> {
+        self.segments.region.write_bytes(extent.offset, bytes)?;
+        self.segments.region.release();
         let old = Extent::new(self.room.record.encoders, self.room.record.encoders_bytes);
         let record = TableRecord {
             encoders: extent.offset,
@@ -120,25 +103,24 @@ impl<K: BuildKeys> Table<K> {
             encoders_checksum: xxh3_64(bytes),
             ..self.room.record
         };
-        superblock.publish(record)?;
+        self.room.superblock.publish(record)?;
         self.room.record = record;
         if old.len > 0 {
-            self.room.space.retire(superblock.current().log_head, old);
+            self.room.space.retire(self.room.log_head(), old);
         }
         Ok(())
     }
 
     /// Gathers the records of segments; which of these has a damaged record and stays as it is, if
     /// one has.
-    fn gather_outdated<M: NodeMemory>(
+    fn gather_outdated(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         starts: &[K::Owned],
         segments: &[Segment<K>],
     ) -> Result<Option<usize>, TableError> {
         self.rebuilder.gathering.clear();
         for (at, (start, segment)) in starts.iter().zip(segments).enumerate() {
-            match self.rebuilder.gathering.add_segment(superblock, &self.segments, start.borrow(), segment) {
+            match self.rebuilder.gathering.add_segment(&self.segments, start.borrow(), segment) {
                 Err(error) if error.is_local_failure() => {
                     self.note_damage(error);
                     return Ok(Some(at));
@@ -150,11 +132,7 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Replaces some of the first outdated segments from `from` on; returns where to continue.
-    fn replace_outdated<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        from: K::Owned,
-    ) -> Result<Option<K::Owned>, TableError> {
+    fn replace_outdated(&mut self, from: K::Owned) -> Result<Option<K::Owned>, TableError> {
         let is_outdated = |tail| K::is_outdated(&self.segments.encoders, tail);
         let mut entries = self
             .segments
@@ -184,18 +162,18 @@ impl<K: BuildKeys> Table<K> {
         }
         let end = entries.next().map(|(start, _)| start);
         drop(entries);
-        let (end, next) = match self.gather_outdated(superblock, &starts, &segments)? {
+        let (end, next) = match self.gather_outdated(&starts, &segments)? {
             None => (end.clone(), end),
             Some(0) => return Ok(starts.get(1).cloned().or(end)),
             // Those before the one with a damaged record are replaced without it.
             Some(at) => {
                 segments.truncate(at);
-                self.gather_outdated(superblock, &starts[..at], &segments)?;
+                self.gather_outdated(&starts[..at], &segments)?;
                 (starts.get(at).cloned(), starts.get(at + 1).cloned().or(end))
             }
         };
         let old = ReplacedRun { start, end, segments };
-        match self.replace(superblock, &old, FillGoal::ForWrites) {
+        match self.replace(&old, FillGoal::ForWrites) {
             Ok(()) => Ok(next),
             // Replacing this many does not fit the change log or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
@@ -209,12 +187,9 @@ impl<K: BuildKeys> Table<K> {
     }
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Neighbouring keys from all over the table, each run in order.
-    fn runs_of_keys<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-    ) -> Result<Vec<Vec<K::Owned>>, TableError> {
+    fn runs_of_keys(&self) -> Result<Vec<Vec<K::Owned>>, TableError> {
         let every = self.directory.len().div_ceil(RUNS).max(RUN_SEGMENTS);
         let most = SAMPLE / self.directory.len().div_ceil(every).max(1);
         let mut runs: Vec<Vec<K::Owned>> = Vec::with_capacity(RUNS);
@@ -224,7 +199,7 @@ impl<K: BuildKeys> Segments<K> {
                 runs.push(Vec::with_capacity(most));
             }
             let Some(run) = runs.last_mut().filter(|run| run.len() < most) else { continue };
-            let slots = Slots::of(&*superblock.region, self.geometry, segment);
+            let slots = self.slots(segment);
             let before = run.len();
             // Keys alone: their values may be a thousand times as long.
             for slot in 0..u32::from(segment.model().cap) {
@@ -242,13 +217,12 @@ impl<K: BuildKeys> Segments<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     use fpcache::key_space::ByteKeys;
     use fpcache::layout::{RecordShape, TableParameters};
     use fpcache_fabric::{Service, Work};
 
-    use crate::fixtures::{empty_node, parts};
+    use crate::fixtures::{empty_node, table_of};
     use crate::node::MemoryNode;
 
     /// A table of keys whose encoders were not trained when it was loaded.
@@ -264,19 +238,15 @@ mod tests {
         node
     }
 
-    fn table(node: &mut MemoryNode<ByteKeys>) -> &mut Table<ByteKeys> {
-        parts(node).0
-    }
-
     #[test]
     fn a_damaged_record_keeps_its_own_segment_alone_from_being_replaced() {
         let mut node = untrained();
-        let region = Arc::clone(node.region());
-        let segments = &table(&mut node).segments;
+        let segments = &table_of(&mut node).segments;
         let (_, segment) =
             segments.directory.iter().nth(segments.directory.len() / 2).expect("there are many");
         let segment = *segment;
-        let slots = Slots::of(&*region, segments.geometry, &segment);
+        let slots = segments.slots(&segment);
+        let region = &segments.region;
         let at = |slot: u32| slots.damaged(slot, "").offset;
         let is_live = |slot: &u32| slots.word(*slot).expect("inside").checksum() != 0;
         let slot = (0..u32::from(segment.model().cap)).find(is_live).expect("a record");
@@ -284,7 +254,7 @@ mod tests {
         region.read_bytes(at(slot) + 24, &mut byte).expect("inside");
         region.write_bytes(at(slot) + 24, &[byte[0] ^ 1]).expect("inside");
         while node.work() == Work::More {}
-        let segments = &table(&mut node).segments;
+        let segments = &table_of(&mut node).segments;
         let outdated = segments
             .directory
             .iter()
@@ -297,20 +267,20 @@ mod tests {
     fn encoders_leave_bytes_that_are_emptied() {
         let mut node = untrained();
         while node.work() == Work::More {}
-        let before = table(&mut node).room.record;
+        let before = table_of(&mut node).room.record;
         let bytes = before.encoders..before.encoders + before.encoders_bytes;
-        table(&mut node).empty((bytes.start & !4095)..bytes.end.next_multiple_of(4096));
+        table_of(&mut node).empty((bytes.start & !4095)..bytes.end.next_multiple_of(4096));
         while node.work() == Work::More {}
-        let after = table(&mut node).room.record;
+        let after = table_of(&mut node).room.record;
         let offset = after.encoders;
         assert!(
             offset + after.encoders_bytes <= bytes.start & !4095 || offset >= bytes.end,
             "{offset} in {bytes:?}"
         );
         let mut moved = vec![0; after.encoders_bytes as usize];
-        node.superblock.region.read_bytes(offset, &mut moved).expect("inside");
+        node.region().read_bytes(offset, &mut moved).expect("inside");
         assert_eq!(xxh3_64(&moved), after.encoders_checksum);
-        assert_eq!(node.superblock.current().table.map(|record| record.encoders), Some(offset));
+        assert_eq!(node.state.superblock().current().table.map(|record| record.encoders), Some(offset));
         node.audit().expect("every byte is right");
     }
 
@@ -318,12 +288,12 @@ mod tests {
     fn a_table_without_room_for_new_encoders_learns_before_it_has_grown_sixteenfold() {
         let mut node = untrained();
         let (trained, keys) = (node.stats().segments, 10_000);
-        let space = &mut table(&mut node).room.space;
+        let space = &mut table_of(&mut node).room.space;
         let held: Vec<Extent> = std::iter::from_fn(|| space.take(space.longest())).collect();
         while node.work() == Work::More {}
         assert_eq!(node.stats().segments, trained, "there was no room");
-        held.into_iter().for_each(|extent| table(&mut node).room.space.put(extent));
-        let retraining = &mut table(&mut node).rebuilder.retraining;
+        held.into_iter().for_each(|extent| table_of(&mut node).room.space.put(extent));
+        let retraining = &mut table_of(&mut node).rebuilder.retraining;
         assert!(!retraining.is_due(keys + 1) && retraining.is_due(keys + keys / 2));
     }
 }

@@ -12,7 +12,6 @@ use fpcache_fabric::NodeMemory;
 use super::Table;
 use super::error::TableError;
 use super::task_state::{RoomSearch, SearchStage};
-use crate::superblock_writer::SuperblockWriter;
 
 /// Share of the available memory that is replaced before it is freed.
 const SHARE: u64 = 16;
@@ -24,7 +23,7 @@ enum Stepped<K: BuildKeys> {
     Ended(bool),
 }
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Whether room is being searched for.
     pub(crate) fn is_searching(&self) -> bool {
         self.search.is_some()
@@ -41,11 +40,7 @@ impl<K: BuildKeys> Table<K> {
     /// Takes one step to make room for an extent of `len` bytes, or for the extent that a search
     /// under way is for. `None` if there is more to do, else whether there is room. Refuses at once
     /// if hardly anything has changed since nothing helped. No slot may be reserved.
-    pub(super) fn step_search<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        len: u64,
-    ) -> Result<Option<bool>, TableError> {
+    pub(super) fn step_search(&mut self, len: u64) -> Result<Option<bool>, TableError> {
         let search = match self.search.take() {
             Some(search) => search,
             None if self.room.is_known_not_to_help(&self.segments, len) => return Ok(Some(false)),
@@ -55,7 +50,7 @@ impl<K: BuildKeys> Table<K> {
         let was_emptying =
             matches!(search.stage, SearchStage::Emptying { .. } | SearchStage::FreeingEmptied { .. });
         self.room.is_compacting = true;
-        let stepped = self.step_stage(superblock, len, search.stage);
+        let stepped = self.step_stage(len, search.stage);
         self.room.is_compacting = false;
         match stepped {
             Ok(Stepped::To(stage)) => {
@@ -75,50 +70,45 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    fn step_stage<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        len: u64,
-        stage: SearchStage<K>,
-    ) -> Result<Stepped<K>, TableError> {
+    fn step_stage(&mut self, len: u64, stage: SearchStage<K>) -> Result<Stepped<K>, TableError> {
         Ok(match stage {
             SearchStage::Sweeping => {
-                let is_last = !self.step_sweep(superblock)?;
+                let is_last = !self.step_sweep()?;
                 let is_much = self.room.space.quarantined_bytes() > self.room.space.end_in_reach() / SHARE;
                 if is_last || is_much || self.sweep.is_none() {
-                    Stepped::To(SearchStage::FreeingSwept { head: superblock.current().log_head, is_last })
+                    Stepped::To(SearchStage::FreeingSwept { head: self.room.log_head(), is_last })
                 } else {
                     Stepped::To(SearchStage::Sweeping)
                 }
             }
             SearchStage::FreeingSwept { head, is_last } => {
-                if !self.step_freeing(superblock, head)? {
+                if !self.step_freeing(head)? {
                     Stepped::To(SearchStage::FreeingSwept { head, is_last })
                 } else if self.room.has_hole(len) {
                     Stepped::Ended(true)
                 } else if is_last {
-                    self.begin_emptying_for(superblock, head, len)?
+                    self.begin_emptying_for(head, len)?
                 } else {
                     Stepped::To(SearchStage::Sweeping)
                 }
             }
             SearchStage::Emptying { from, mut replaced } => {
-                match self.move_some(superblock, from.borrow(), &mut replaced)? {
+                match self.move_some(from.borrow(), &mut replaced)? {
                     Some(from) => Stepped::To(SearchStage::Emptying { from, replaced }),
                     None => {
-                        self.move_encoders(superblock)?;
+                        self.move_encoders()?;
                         self.room.leave_emptied();
                         // With the change that this step made, if it made one.
-                        let head = superblock.current().log_head;
+                        let head = self.room.log_head();
                         Stepped::To(SearchStage::FreeingEmptied { head, replaced })
                     }
                 }
             }
             SearchStage::FreeingEmptied { head, replaced } => {
-                if self.step_freeing(superblock, head)? {
+                if self.step_freeing(head)? {
                     let found_obstacle = self.room.end_evacuation(replaced);
                     match self.room.has_hole(len) {
-                        false if found_obstacle => self.begin_emptying_for(superblock, head, len)?,
+                        false if found_obstacle => self.begin_emptying_for(head, len)?,
                         made => Stepped::Ended(made),
                     }
                 } else {
@@ -130,35 +120,26 @@ impl<K: BuildKeys> Table<K> {
 
     /// Frees some more of what was replaced before the log head was this; `true` if nothing of it
     /// is left.
-    fn step_freeing<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        head: u64,
-    ) -> Result<bool, TableError> {
+    fn step_freeing(&mut self, head: u64) -> Result<bool, TableError> {
         if self.room.record.checkpoint < head {
-            match self.room.step_checkpoint(superblock, &self.segments) {
+            match self.room.step_checkpoint(&self.segments) {
                 Ok(()) if self.room.record.checkpoint < head => return Ok(false),
                 // Without room for a directory that is as good as it gets.
                 Ok(()) | Err(TableError::NoRoom { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.room.reclaim(superblock)?;
+        self.room.reclaim()?;
         Ok(true)
     }
 
     /// Begins to empty the bytes that are the best for an extent of `len` bytes, if there are some.
-    fn begin_emptying_for<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        head: u64,
-        len: u64,
-    ) -> Result<Stepped<K>, TableError> {
+    fn begin_emptying_for(&mut self, head: u64, len: u64) -> Result<Stepped<K>, TableError> {
         self.room.give_up_evacuation();
         if self.room.space.free_bytes() < self.room.needed_for(len) {
             return Ok(Stepped::Ended(false));
         }
-        Ok(match self.room.window_for(superblock, &self.segments, len)? {
+        Ok(match self.room.window_for(&self.segments, len)? {
             Some(window) => {
                 self.room.space.set_emptied(Some(window));
                 Stepped::To(SearchStage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
@@ -177,18 +158,16 @@ mod tests {
     use fpcache::key_space::U64Keys;
     use fpcache::layout::{RecordShape, TableParameters};
 
-    use crate::fixtures::{empty_node, parts};
+    use crate::fixtures::{empty_node, table_of};
 
     #[test]
     fn what_a_search_empties_stays_its_own_when_no_evacuation_is_given_up() {
         let mut node = empty_node::<U64Keys>(1 << 20);
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..5_000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
-        let (table, superblock) = parts(&mut node);
+        let table = table_of(&mut node);
         let len = table.room.space.longest() / 4;
-        let Ok(Stepped::To(stage)) = table.begin_emptying_for(superblock, 0, len) else {
-            panic!("much is free")
-        };
+        let Ok(Stepped::To(stage)) = table.begin_emptying_for(0, len) else { panic!("much is free") };
         table.search = Some(RoomSearch { len, stage });
         let emptied = table.room.space.emptied().cloned();
         assert!(emptied.is_some() && !table.room.give_up_evacuation());

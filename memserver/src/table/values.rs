@@ -13,10 +13,8 @@ use fpcache_fabric::NodeMemory;
 use super::error::TableError;
 use super::segments::Segments;
 use super::segments::copied::extents_in;
-use super::segments::slots::Slots;
 use super::segments::store::ExternalPart;
 use crate::space::Extent;
-use crate::superblock_writer::SuperblockWriter;
 
 /// External values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,8 +110,7 @@ impl<K: BuildKeys> Values<K> {
     /// if they are not.
     pub(super) fn step_recounting<M: NodeMemory>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
     ) -> Result<bool, TableError> {
         /// Bytes of slots that are read in one step, but for those of a single segment.
         const MOST_READ: usize = 256 << 10;
@@ -123,7 +120,7 @@ impl<K: BuildKeys> Values<K> {
         let mut read = 0;
         while read < MOST_READ {
             let Some(located) = segments.directory.locate(recounting.next.borrow()) else { break };
-            Slots::of(&*superblock.region, geometry, located.entry).read_all(&mut bytes)?;
+            segments.slots(located.entry).read_all(&mut bytes)?;
             read += bytes.len();
             for extent in extents_in::<K>(&geometry, located.entry.generation(), &bytes) {
                 let (key, extent) = extent;
@@ -154,14 +151,14 @@ pub(crate) fn value_at(node: u16, memory: Extent, bytes: u32, checksum: u64) -> 
 }
 
 /// Reads an external value, and appends it to `out`.
-pub(crate) fn read_value<K: BuildKeys, M: NodeMemory>(
-    superblock: &SuperblockWriter<K, M>,
+pub(crate) fn read_value(
+    region: &impl NodeMemory,
     extent: &ValueExtent,
     out: &mut Vec<u8>,
 ) -> Result<(), TableError> {
     let at = out.len();
     out.resize(at + extent.bytes as usize, 0);
-    superblock.region.read_bytes(extent.address.offset(), &mut out[at..])?;
+    region.read_bytes(extent.address.offset(), &mut out[at..])?;
     if extent.is_proof_of(&out[at..]) {
         return Ok(());
     }

@@ -11,21 +11,18 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use super::Table;
 use super::error::TableError;
 use super::segments::decide::{Decision, MutationKind, SlotHint, SlotMutation};
-use super::segments::slots::Slots;
 use super::segments::store::ExternalPart;
-use crate::superblock_writer::SuperblockWriter;
 
-impl<K: BuildKeys> Table<K> {
+impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Decides what an operation does now: see `Segments::decide`.
     #[inline]
-    pub(crate) fn decide<M: NodeMemory, Q: Borrow<K::Key> + Copy>(
+    pub(crate) fn decide<Q: Borrow<K::Key> + Copy>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         operation: &WriteOperation<'_, Q>,
         ahead: Option<&SlotHint<K>>,
     ) -> Result<Decision<K, Q>, AccessError> {
         let room = &self.room;
-        self.segments.decide(superblock, operation, ahead, || room.is_over_limit(superblock))
+        self.segments.decide(operation, ahead, || room.is_over_limit())
     }
 
     /// Accepts what was decided: the next decision has another version.
@@ -40,33 +37,33 @@ impl<K: BuildKeys> Table<K> {
     // Inlined: a reply that came back through memory would be read while the slot's stores, misses
     // of the cache, have yet to be made, and wait for them.
     #[inline(always)]
-    pub(crate) fn perform<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
+    pub(crate) fn perform<Q: Borrow<K::Key> + Clone>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         mutation: &SlotMutation<K, Q>,
         value: &Stored<'_>,
     ) -> Result<WriteReply, AccessError> {
         let moved;
-        let mutation = if superblock.breaks(Sabotage::MoveLiveKey) {
-            moved = self.segments.moved(superblock, mutation)?;
+        let mutation = if self.segments.breaks(Sabotage::MoveLiveKey) {
+            moved = self.segments.moved(mutation)?;
             &moved
         } else {
             mutation
         };
-        let slots = Slots::of(&*superblock.region, self.segments.geometry, &mutation.segment);
         let before = match mutation.kind {
             MutationKind::Insert => ExternalPart::Nothing,
-            MutationKind::Update | MutationKind::Remove => self.segments.value_of(&slots, mutation.slot)?,
+            MutationKind::Update | MutationKind::Remove => {
+                self.segments.value_of(&mutation.segment, mutation.slot)?
+            }
         };
         self.counters.writes += 1;
         let token = match mutation.kind {
             MutationKind::Remove => {
-                self.segments.remove(superblock, mutation)?;
+                self.segments.remove(mutation)?;
                 self.exchange_value(mutation.key.borrow(), before, &Stored::Here(&[]));
                 None
             }
             MutationKind::Insert | MutationKind::Update => {
-                let token = self.segments.put(superblock, mutation, value)?;
+                let token = self.segments.put(mutation, value)?;
                 self.counters.inserts += u64::from(mutation.kind == MutationKind::Insert);
                 self.exchange_value(mutation.key.borrow(), before, value);
                 if let Some(taking) = &mut self.taking {
@@ -75,8 +72,8 @@ impl<K: BuildKeys> Table<K> {
                 Some(token)
             }
         };
-        if superblock.breaks(Sabotage::MarkLost) {
-            slots.lose_mark(mutation.slot)?;
+        if self.segments.breaks(Sabotage::MarkLost) {
+            self.segments.slots(&mutation.segment).lose_mark(mutation.slot)?;
         }
         Ok(WriteReply { status: WriteStatus::Done, token })
     }
@@ -97,13 +94,9 @@ impl<K: BuildKeys> Table<K> {
 
     /// How many bytes are missed if it is known that the segment of `key` cannot be replaced for
     /// want of room.
-    pub(crate) fn refused_for<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Option<u64> {
+    pub(crate) fn refused_for(&self, key: &K::Key) -> Option<u64> {
         let len = self.segment_bytes(key);
-        let is_refused = self.room.is_over_limit(superblock) || self.room.is_known_full(&self.segments, len);
+        let is_refused = self.room.is_over_limit() || self.room.is_known_full(&self.segments, len);
         is_refused.then(|| self.room.needed_for(len))
     }
 
@@ -115,28 +108,24 @@ impl<K: BuildKeys> Table<K> {
 
     /// Replaces the segment of `key`, whose window is full, or takes one step to make room for
     /// that; `false` if there is more to do.
-    pub(crate) fn make_room<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Result<bool, TableError> {
+    pub(crate) fn make_room(&mut self, key: &K::Key) -> Result<bool, TableError> {
         if !self.is_searching() {
-            if self.refused_for(superblock, key).is_some() {
-                return Err(TableError::no_room(superblock));
+            if self.refused_for(key).is_some() {
+                return Err(self.room.no_room());
             }
             self.counters.window_full_waits += 1;
-            match self.replace_segment(superblock, key, Some(key)) {
+            match self.replace_segment(key, Some(key)) {
                 Err(TableError::NoRoom { .. }) => {}
                 other => return other.map(|()| true),
             }
         }
         let len = self.segment_bytes(key);
-        let made = match self.step_search(superblock, len)? {
+        let made = match self.step_search(len)? {
             None => return Ok(false),
-            Some(true) => self.replace_segment(superblock, key, Some(key)),
-            Some(false) => Err(TableError::no_room(superblock)),
+            Some(true) => self.replace_segment(key, Some(key)),
+            Some(false) => Err(self.room.no_room()),
         };
-        if matches!(made, Err(TableError::NoRoom { .. })) && !superblock.grant.is_disk_full() {
+        if matches!(made, Err(TableError::NoRoom { .. })) && !self.room.superblock.grant.is_disk_full() {
             self.room.note_full(&self.segments, len);
         }
         made.map(|()| true)
@@ -144,15 +133,11 @@ impl<K: BuildKeys> Table<K> {
 
     /// Replaces a segment that was nearly full when its key was noted, or whose table of groups was
     /// damaged, if that is so still; `false` if it is not.
-    pub(super) fn replace_if_due<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Result<bool, TableError> {
-        if self.room.is_over_limit(superblock) || !self.segments.is_due(superblock, key)? {
+    pub(super) fn replace_if_due(&mut self, key: &K::Key) -> Result<bool, TableError> {
+        if self.room.is_over_limit() || !self.segments.is_due(key)? {
             return Ok(false);
         }
-        match self.replace_segment(superblock, key, None) {
+        match self.replace_segment(key, None) {
             // The next write that needs the room will be told.
             Err(error) if error.is_local_failure() => self.note_damage(error),
             other => other?,
@@ -162,13 +147,9 @@ impl<K: BuildKeys> Table<K> {
 
     /// Takes one step to make room for a value that found none; whether it helped, once that is
     /// known. No slot may be reserved.
-    pub(crate) fn make_room_for_value<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        bytes: usize,
-    ) -> Result<Option<bool>, TableError> {
+    pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Option<bool>, TableError> {
         let len = ValueExtent::memory_bytes(bytes) as u64;
-        let made = self.step_search(superblock, len)?;
+        let made = self.step_search(len)?;
         if made == Some(false) {
             self.room.note_too_long(&self.segments, len);
         }

@@ -36,7 +36,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
     ) -> Result<Option<WaitFor>, Refusal> {
-        if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
+        if self.state.superblock().breaks(Sabotage::ApplyBeforeStaging) {
             return self.change_unwritten(going, operation, mutation, value);
         }
         let (lsns, waits) = match self.log_mutation(going, operation, mutation, value) {
@@ -72,13 +72,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
     ) -> Result<Option<WaitFor>, Refusal> {
-        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+        let NodeState::Serving(table) = &mut self.state else {
             return Err(Self::no_table());
         };
         table.accept(mutation);
-        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
+        let reply = table.perform(mutation, value).map_err(internal)?;
         let next_version = table.segments.next_version;
-        superblock.region.release();
+        table.segments.region.release();
         let lsns = loop {
             match self.log_mutation(going, operation, mutation, value) {
                 Ok(LogState::Down(lsns, _)) => break lsns,
@@ -135,7 +135,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         };
         let first = going.put.take().and_then(|put| put.first).unwrap_or(last);
         let lsns = Lsns { first, last };
-        let waits = wal.syncs_first() && !self.superblock.breaks(Sabotage::AckBeforeLog);
+        let waits = wal.syncs_first() && !self.state.superblock().breaks(Sabotage::AckBeforeLog);
         Ok(LogState::Down(lsns, waits))
     }
 
@@ -155,8 +155,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             if self.is_spent() && put.first.is_some() {
                 break Some(WaitFor::NextPiece);
             }
-            let Self { wal: Some(wal), superblock, .. } = self else { return Err(Unable::NotDurable) };
-            match wal.append_piece(&superblock.region, extent, put.written) {
+            let Self { wal: Some(wal), state, .. } = self else { return Err(Unable::NotDurable) };
+            match wal.append_piece(&state.superblock().region, extent, put.written) {
                 Ok((lsn, bytes)) => {
                     put.first.get_or_insert(lsn);
                     put.written += bytes;
@@ -178,10 +178,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mutation: &SlotMutation<K, Q>,
         value: &Stored<'_>,
     ) -> Result<(), Refusal> {
-        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+        let NodeState::Serving(table) = &mut self.state else {
             return Err(Self::no_table());
         };
-        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
+        let reply = table.perform(mutation, value).map_err(internal)?;
         let next_version = table.segments.next_version;
         self.keep_reply(session, operation, reply)?;
         match &self.wal {

@@ -174,7 +174,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             let place = places[i % AHEAD].take();
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), self.state.table()) {
-                places[i % AHEAD] = table.segments.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
+                places[i % AHEAD] = table.segments.prefetch(ahead.key.borrow(), ahead.hint);
             }
             if let Some(until) = self.apply(going, i, operation, place.as_ref())? {
                 return Ok(Some(until));
@@ -210,10 +210,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         let mut has_tried = false;
         loop {
-            let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+            let NodeState::Serving(table) = &mut self.state else {
                 return Err(Self::no_table());
             };
-            match table.decide(superblock, wanted, place).map_err(internal)? {
+            match table.decide(wanted, place).map_err(internal)? {
                 Decision::Reply(reply) => {
                     if let Some(put) = going.put.take() {
                         self.give_up_value(&put);
@@ -243,7 +243,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Decision::Damaged(segment, slot) => {
                     table.counters.damaged_writes += 1;
-                    let damaged = table.segments.damage(superblock, &segment, slot).map_err(internal)?;
+                    let damaged = table.segments.damage(&segment, slot).map_err(internal)?;
                     self.tell_refused(&damaged);
                     return self.unable(going, operation, Unable::Damaged);
                 }
@@ -267,7 +267,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let unable = match unable {
             Unable::NotQuiet if self.log_fails() => Unable::NotDurable,
             Unable::NotQuiet => return Ok(Some(WaitFor::Quiet)),
-            Unable::NoRoom if self.superblock.grant.is_disk_full() => Unable::DiskFull,
+            Unable::NoRoom if self.state.superblock().grant.is_disk_full() => Unable::DiskFull,
             unable => unable,
         };
         if matches!(unable, Unable::NoRoom) {
@@ -283,8 +283,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// disk says.
     #[cold]
     fn tell_full(&mut self) {
-        if self.operator_log.is_full_due(self.clock.now()) {
-            warn!("a write was refused: {}", TableError::no_room(&self.superblock));
+        if let Some(table) = self.state.table()
+            && self.operator_log.is_full_due(self.clock.now())
+        {
+            warn!("a write was refused: {}", table.room.no_room());
         }
     }
 
@@ -302,7 +304,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let has_values_outside = table.segments.geometry.shape.value_bytes.is_none();
         match missed.filter(|_| !table.is_searching()) {
             Some(missed) if !self.pending.may_free(has_values_outside) => {
-                self.superblock.grant.miss(missed);
+                self.state.superblock().grant.miss(missed);
                 Err(Unable::NoRoom)
             }
             None if self.pending.is_empty() => Ok(()),
@@ -314,11 +316,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there
     /// is more to do.
     fn make_room(&mut self, key: &K::Key) -> Result<bool, Unable> {
-        self.may_search(self.state.table().and_then(|table| table.refused_for(&self.superblock, key)))?;
+        self.may_search(self.state.table().and_then(|table| table.refused_for(key)))?;
         loop {
-            let Self { superblock, state: NodeState::Serving(table), .. } = self else { return Ok(true) };
+            let NodeState::Serving(table) = &mut self.state else { return Ok(true) };
             let (before, was_searching) = (table.counters.copies, table.is_searching());
-            let made = table.make_room(superblock, key);
+            let made = table.make_room(key);
             let moved = table.counters.copies.saturating_sub(before) as i64;
             table.counters.damaged_writes += u64::from(matches!(made, Err(TableError::Damaged(_))));
             let step = if was_searching || matches!(made, Ok(false)) { cost::STEP } else { cost::REBUILD };

@@ -11,8 +11,6 @@ use fpcache_fabric::NodeMemory;
 use super::super::error::TableError;
 use super::super::segments::Segments;
 use super::super::segments::copied::WholeRecord;
-use super::super::segments::slots::Slots;
-use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
 
 /// Most bytes of slots that a step of the background gathers, but for those of a single segment:
@@ -166,12 +164,11 @@ impl<K: BuildKeys> Gathering<K> {
     /// checksum that matches.
     pub(crate) fn add_segment<M: NodeMemory>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
         start: &K::Key,
         segment: &Segment<K>,
     ) -> Result<(), TableError> {
-        let slots = Slots::of(&*superblock.region, segments.geometry, segment);
+        let slots = segments.slots(segment);
         let Gathering { records, keys, slots: bytes, order, at_home, .. } = self;
         let before = bytes.len();
         slots.append_all(bytes)?;
@@ -179,7 +176,7 @@ impl<K: BuildKeys> Gathering<K> {
         order.begin(model.cap);
         for record in slots.whole_records::<K>(&bytes[before..]) {
             let record = match record {
-                Err(damaged) if superblock.breaks(Sabotage::CopiesUnproven) => {
+                Err(damaged) if segments.breaks(Sabotage::CopiesUnproven) => {
                     slots.unproven_record::<K>(damaged.slot, &bytes[before..]).ok_or(damaged)
                 }
                 record => record,

@@ -18,7 +18,6 @@ use super::room::Room;
 use super::segments::Segments;
 use crate::rebuild::plan::{Gathered, RebuildOptions, neighbours, plan};
 use crate::segment_image::SegmentImage;
-use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
 use boundaries::Parting;
 use gather::{GatheredRecord, Gathering, INCOMING, ReplacedRun};
@@ -62,7 +61,7 @@ fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> 
 }
 
 impl<K: BuildKeys> Rebuilder<K> {
-    pub(super) fn new(segments: &Segments<K>, keys: u64) -> Self {
+    pub(super) fn new<M: NodeMemory>(segments: &Segments<K, M>, keys: u64) -> Self {
         Self {
             options: rebuild_options(&segments.parameters, &segments.geometry),
             image: SegmentImage::new(segments.geometry),
@@ -92,12 +91,12 @@ impl<K: BuildKeys> Rebuilder<K> {
     /// merging with it; and what is damaged in neighbours, if they are left out for that.
     pub(crate) fn gather<M: NodeMemory>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &mut Segments<K>,
+        segments: &mut Segments<K, M>,
+        room: &Room<K, M>,
         key: &K::Key,
     ) -> Result<(ReplacedRun<K>, Option<TableError>), TableError> {
         let Some(located) = segments.directory.locate(key) else {
-            return Err(TableError::no_room(superblock));
+            return Err(room.no_room());
         };
         let (start, end, centre) = (located.start, located.end, *located.entry);
         let left = segments.directory.before(start.borrow()).map(|(start, segment)| (start, *segment));
@@ -105,7 +104,7 @@ impl<K: BuildKeys> Rebuilder<K> {
             let right = segments.directory.locate(key.borrow())?;
             Some((right.end, *right.entry))
         });
-        let mut facts = |segment: &Segment<K>| segments.usage(superblock, segment);
+        let mut facts = |segment: &Segment<K>| segments.usage(segment);
         let (left_facts, right_facts) = (
             left.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
             right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
@@ -115,10 +114,10 @@ impl<K: BuildKeys> Rebuilder<K> {
         let right = right.filter(|_| merge.right);
         let alone = left.is_none() && right.is_none();
         let centre = (start, end, centre);
-        match self.gather_all(superblock, segments, left, centre.clone(), right) {
+        match self.gather_all(segments, left, centre.clone(), right) {
             // A neighbour's record may be what is damaged: the segment is replaced without it.
             Err(damaged @ TableError::Damaged(_)) if !alone => {
-                let old = self.gather_all(superblock, segments, None, centre, None)?;
+                let old = self.gather_all(segments, None, centre, None)?;
                 Ok((old, Some(damaged)))
             }
             gathered => gathered.map(|old| (old, None)),
@@ -128,8 +127,7 @@ impl<K: BuildKeys> Rebuilder<K> {
     /// Reads the live records of a segment, and of neighbours if there are any.
     fn gather_all<M: NodeMemory>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
         left: Option<(K::Owned, Segment<K>)>,
         (mut start, mut end, centre): (K::Owned, Option<K::Owned>, Segment<K>),
         right: Option<(Option<K::Owned>, Segment<K>)>,
@@ -137,16 +135,16 @@ impl<K: BuildKeys> Rebuilder<K> {
         self.gathering.clear();
         let mut old = Vec::with_capacity(3);
         if let Some((left_start, segment)) = left {
-            self.gathering.add_segment(superblock, segments, left_start.borrow(), &segment)?;
+            self.gathering.add_segment(segments, left_start.borrow(), &segment)?;
             old.push(segment);
-            self.gathering.add_segment(superblock, segments, start.borrow(), &centre)?;
+            self.gathering.add_segment(segments, start.borrow(), &centre)?;
             start = left_start;
         } else {
-            self.gathering.add_segment(superblock, segments, start.borrow(), &centre)?;
+            self.gathering.add_segment(segments, start.borrow(), &centre)?;
         }
         old.push(centre);
         if let (Some((right_end, segment)), Some(right_start)) = (right, &end) {
-            self.gathering.add_segment(superblock, segments, right_start.borrow(), &segment)?;
+            self.gathering.add_segment(segments, right_start.borrow(), &segment)?;
             old.push(segment);
             end = right_end;
         }
@@ -161,9 +159,8 @@ impl<K: BuildKeys> Rebuilder<K> {
     /// would be best.
     pub(crate) fn plan_and_write<M: NodeMemory>(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        segments: &mut Segments<K>,
-        room: &mut Room<K>,
+        segments: &mut Segments<K, M>,
+        room: &mut Room<K, M>,
         old: &ReplacedRun<K>,
         making: FillGoal,
     ) -> Result<BuiltSegments<K>, TableError> {
@@ -181,8 +178,8 @@ impl<K: BuildKeys> Rebuilder<K> {
                 options = fewer;
                 continue;
             }
-            room.room_in_log(superblock, segments, log_records(old, &new))?;
-            match self.writer().write_all(superblock, segments, room, &new, old.end.as_ref()) {
+            room.room_in_log(segments, log_records(old, &new))?;
+            match self.writer().write_all(segments, room, &new, old.end.as_ref()) {
                 Err(TableError::NoRoom { .. }) if shorten(room, segments, &mut options, &new) => {}
                 written => return Ok((new, written?)),
             }
@@ -190,9 +187,9 @@ impl<K: BuildKeys> Rebuilder<K> {
     }
 
     /// Plans new segments for what was gathered.
-    fn plan_for(
+    fn plan_for<M: NodeMemory>(
         &mut self,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
         old: &ReplacedRun<K>,
         options: &RebuildOptions,
         making: FillGoal,
@@ -245,9 +242,9 @@ impl<K: BuildKeys> Rebuilder<K> {
 
 /// Has segments planned that free extents have room for; `false` if that cannot be, or would make
 /// too short ones.
-fn shorten<K: BuildKeys>(
-    room: &mut Room<K>,
-    segments: &Segments<K>,
+fn shorten<K: BuildKeys, M: NodeMemory>(
+    room: &mut Room<K, M>,
+    segments: &Segments<K, M>,
     options: &mut RebuildOptions,
     new: &[PlannedSegment<K>],
 ) -> bool {

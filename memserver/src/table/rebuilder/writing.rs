@@ -13,7 +13,6 @@ use super::gather::{Gathering, INCOMING};
 use super::planned::PlannedSegment;
 use crate::segment_image::SegmentImage;
 use crate::space::Extent;
-use crate::superblock_writer::SuperblockWriter;
 
 /// A new segment that was written and that nothing refers to yet.
 #[derive(Debug)]
@@ -35,16 +34,15 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
     /// Writes all planned segments into free memory, or none.
     pub(crate) fn write_all<M: NodeMemory>(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        segments: &mut Segments<K>,
-        room: &mut Room<K>,
+        segments: &mut Segments<K, M>,
+        room: &mut Room<K, M>,
         new: &[PlannedSegment<K>],
         end: Option<&K::Owned>,
     ) -> Result<Vec<WrittenSegment<K>>, TableError> {
         let mut written: Vec<WrittenSegment<K>> = Vec::with_capacity(new.len());
         for (at, segment) in new.iter().enumerate() {
             let end = new.get(at + 1).map(|next| &next.start).or(end);
-            match self.write_segment(superblock, segments, room, segment, end) {
+            match self.write_segment(segments, room, segment, end) {
                 Ok(segment) => written.push(segment),
                 Err(error) => {
                     written.iter().for_each(|segment| room.space.put(segment.extent));
@@ -57,22 +55,18 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
 
     fn write_segment<M: NodeMemory>(
         &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        segments: &mut Segments<K>,
-        room: &mut Room<K>,
+        segments: &mut Segments<K, M>,
+        room: &mut Room<K, M>,
         new: &PlannedSegment<K>,
         end: Option<&K::Owned>,
     ) -> Result<WrittenSegment<K>, TableError> {
         let PlannedSegment { start, tail, planned, groups } = new;
         let model = planned.model;
-        let extent = room.allocate_for_records(
-            superblock,
-            segments,
-            segments.geometry.segment_bytes(model.cap) as u64,
-        )?;
+        let extent =
+            room.allocate_for_records(segments, segments.geometry.segment_bytes(model.cap) as u64)?;
         let Some(address) = SegmentAddress::new(room.node, extent.offset) else {
             room.space.put(extent);
-            return Err(TableError::no_room(superblock));
+            return Err(room.no_room());
         };
         let generation = segments.next_generation;
         segments.next_generation = generation.wrapping_add(1);
@@ -105,7 +99,7 @@ impl<K: BuildKeys> SegmentWriter<'_, K> {
         if let Some(groups) = groups {
             image.mark(&groups.marked);
         }
-        superblock.region.write_bytes(extent.offset, image.bytes())?;
+        segments.region.write_bytes(extent.offset, image.bytes())?;
         let descriptor = Descriptor { start: start.clone(), tail: *tail, model, address, generation };
         Ok(WrittenSegment { descriptor, extent, at_home })
     }

@@ -14,7 +14,6 @@ use super::super::error::TableError;
 use super::super::segments::Segments;
 use super::Room;
 use super::publication::Checkpoint;
-use crate::superblock_writer::SuperblockWriter;
 
 /// Pages written in one step: a few tens of microseconds.
 const PAGES_PER_STEP: usize = 32;
@@ -22,23 +21,20 @@ const PAGES_PER_STEP: usize = 32;
 /// The share of the memory in use that waits for the next directory at most, about.
 const WAITING_SHARE: u64 = 32;
 
-impl<K: BuildKeys> Room<K> {
+impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
     /// Reserves the memory that the next directory needs; whether it is there.
-    pub(crate) fn reserve_directory(&mut self, segments: &Segments<K>) -> bool {
+    pub(crate) fn reserve_directory(&mut self, segments: &Segments<K, M>) -> bool {
         let needed = self.publication.separators.directory_room::<K>(segments.directory.len() as u64);
         self.publication.aside.fill(needed, K::PAGE_BYTES as u64, &mut self.space)
     }
 
     /// Whether a new directory is due: one is begun, half of the log was used since the last, or
     /// memory waits for one.
-    pub(crate) fn wants_checkpoint<M>(&self, superblock: &SuperblockWriter<K, M>) -> bool
-    where
-        M: NodeMemory,
-    {
-        let since = superblock.current().log_head - self.record.checkpoint;
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let since = self.log_head() - self.record.checkpoint;
         // Memory in quarantine can be used again only when a directory without it is there.
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
-        let in_use = superblock.grant.reach().saturating_sub(free + waiting);
+        let in_use = self.superblock.grant.reach().saturating_sub(free + waiting);
         let pressed = waiting > (free / 2).min(in_use / WAITING_SHARE)
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
@@ -49,21 +45,17 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// Writes some more of a new directory; the last step publishes it.
-    pub(crate) fn step_checkpoint<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-    ) -> Result<(), TableError> {
+    pub(crate) fn step_checkpoint(&mut self, segments: &Segments<K, M>) -> Result<(), TableError> {
         let mut checkpoint = match self.publication.checkpoint.take() {
             Some(checkpoint) => checkpoint,
-            None => Checkpoint::begin(superblock, segments),
+            None => Checkpoint::begin(self.log_head(), segments),
         };
-        let stepped = match self.write_pages(superblock, &mut checkpoint) {
+        let stepped = match self.write_pages(&mut checkpoint) {
             Ok(()) if checkpoint.next.is_some() => {
                 self.publication.checkpoint = Some(checkpoint);
                 Ok(())
             }
-            Ok(()) => self.publish_checkpoint(superblock, checkpoint),
+            Ok(()) => self.publish_checkpoint(checkpoint),
             Err(error) => Err(self.interrupt(checkpoint, error)),
         };
         self.publication.lacks_room |= matches!(stepped, Err(TableError::NoRoom { .. }));
@@ -81,24 +73,16 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// Writes a directory that contains every change so far, at once.
-    pub(crate) fn finish_checkpoint<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-    ) -> Result<(), TableError> {
-        let head = superblock.current().log_head;
+    pub(crate) fn finish_checkpoint(&mut self, segments: &Segments<K, M>) -> Result<(), TableError> {
+        let head = self.log_head();
         while self.record.checkpoint < head {
             // One that was begun before may be too old by now: then another follows.
-            self.step_checkpoint(superblock, segments)?;
+            self.step_checkpoint(segments)?;
         }
         Ok(())
     }
 
-    fn write_pages<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        checkpoint: &mut Checkpoint<K>,
-    ) -> Result<(), TableError> {
+    fn write_pages(&mut self, checkpoint: &mut Checkpoint<K>) -> Result<(), TableError> {
         let Some(from) = checkpoint.next.take() else { return Ok(()) };
         let most = DirectoryPage::most_descriptors::<K>();
         let mut entries = checkpoint.directory.range_from(from.borrow());
@@ -111,13 +95,13 @@ impl<K: BuildKeys> Room<K> {
             }
             let extent = match self.publication.aside.pages.pop() {
                 Some(extent) => extent,
-                None => self.allocate(superblock, K::PAGE_BYTES as u64).inspect_err(|_| {
+                None => self.allocate(K::PAGE_BYTES as u64).inspect_err(|_| {
                     // From this page on it may go on.
                     checkpoint.next = descriptors.first().map(|d| d.start.clone());
                 })?,
             };
             checkpoint.extents.push(extent);
-            superblock.region.write_bytes(extent.offset, &page)?;
+            self.superblock.region.write_bytes(extent.offset, &page)?;
             checkpoint.root.push(RootEntry { start: descriptors[0].start.clone(), page: extent.offset });
             descriptors.drain(..count);
         }
@@ -130,19 +114,15 @@ impl<K: BuildKeys> Room<K> {
         Ok(())
     }
 
-    fn publish_checkpoint<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        mut checkpoint: Checkpoint<K>,
-    ) -> Result<(), TableError> {
+    fn publish_checkpoint(&mut self, mut checkpoint: Checkpoint<K>) -> Result<(), TableError> {
         let bytes = encode_root::<K>(&checkpoint.root);
         let aside = self.publication.aside.root.take_if(|root| root.len >= bytes.len() as u64);
-        let root = match aside.map_or_else(|| self.allocate(superblock, bytes.len() as u64), Ok) {
+        let root = match aside.map_or_else(|| self.allocate(bytes.len() as u64), Ok) {
             Ok(extent) => extent,
             Err(error) => return Err(self.interrupt(checkpoint, error)),
         };
         checkpoint.extents.push(root);
-        superblock.region.write_bytes(root.offset, &bytes)?;
+        self.superblock.region.write_bytes(root.offset, &bytes)?;
         let record = TableRecord {
             keys: checkpoint.keys,
             segments: checkpoint.directory.len() as u64,
@@ -150,12 +130,12 @@ impl<K: BuildKeys> Room<K> {
             pages: checkpoint.root.len() as u64,
             root_checksum: xxh3_64_with_seed(&bytes, checkpoint.sequence),
             root_bytes: bytes.len() as u64,
-            used: self.space.used_end(superblock.grant.end()),
+            used: self.space.used_end(self.superblock.grant.end()),
             at_home: checkpoint.at_home.min(checkpoint.keys),
             checkpoint: checkpoint.sequence,
             ..self.record
         };
-        superblock.publish(record)?;
+        self.superblock.publish(record)?;
         self.record = record;
         self.publication.wanted = false;
         self.publication.lacks_room = false;

@@ -11,18 +11,16 @@ use super::super::segments::Segments;
 use super::Room;
 use super::emptying::{Evacuation, EvacuationStage};
 use crate::space::Emptiest;
-use crate::superblock_writer::SuperblockWriter;
 
-impl<K: BuildKeys> Room<K> {
+impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
     /// The range to empty next in the background: to return the region's end, or for an extent that
     /// was missed.
-    pub(crate) fn wants_emptied<M: NodeMemory>(
+    pub(crate) fn wants_emptied(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
     ) -> Result<Option<Range<u64>>, TableError> {
         // What is free may be all that the next directory can have.
-        if self.publication.lacks_room && self.wants_checkpoint(superblock) {
+        if self.publication.lacks_room && self.wants_checkpoint() {
             return Ok(None);
         }
         if let Some(wanted) = self.emptying.wanted.take() {
@@ -33,9 +31,10 @@ impl<K: BuildKeys> Room<K> {
         if !is_more(self.emptying.stuck) {
             return Ok(None);
         }
-        if superblock.grant.is_shared() && is_more(self.emptying.shrunk) {
-            let used = superblock.grant.end().saturating_sub(free);
-            let is_beyond = superblock.grant.is_short() || superblock.grant.end() > superblock.grant.limit();
+        if self.superblock.grant.is_shared() && is_more(self.emptying.shrunk) {
+            let used = self.superblock.grant.end().saturating_sub(free);
+            let is_beyond = self.superblock.grant.is_short()
+                || self.superblock.grant.end() > self.superblock.grant.limit();
             let most = if is_beyond { used / 8 } else { used / 2 };
             if free > most + (1 << 20) {
                 return Ok(Some((used + used / 8 + (512 << 10)).next_multiple_of(8)..u64::MAX));
@@ -44,13 +43,13 @@ impl<K: BuildKeys> Room<K> {
         let missed = std::mem::take(&mut self.emptying.hole);
         let longest = self.space.longest();
         if missed > longest {
-            return self.window_for(superblock, segments, missed);
+            return self.window_for(segments, missed);
         }
         let value = self.emptying.longest_value;
         if value > longest && value < free / 2 {
             // Shorter ones if that is in vain.
             self.emptying.longest_value /= 2;
-            return self.window_for(superblock, segments, value);
+            return self.window_for(segments, value);
         }
         Ok(None)
     }
@@ -105,10 +104,9 @@ impl<K: BuildKeys> Room<K> {
     /// The range to empty for an extent of `len` bytes: the one with the fewest bytes in use, if
     /// these fit elsewhere, of those in which nothing is known to stay. Of very many free extents
     /// it looks at some, at others the next time.
-    pub(crate) fn window_for<M: NodeMemory>(
+    pub(crate) fn window_for(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
         len: u64,
     ) -> Result<Option<Range<u64>>, TableError> {
         /// The share of the region to empty at least, up to a maximum of bytes.
@@ -122,13 +120,13 @@ impl<K: BuildKeys> Room<K> {
         if self.space.free_bytes() < self.space.end_in_reach() / LEAST_FREE {
             return Ok(None);
         }
-        let obstacles = self.emptying.immovables.obstacles(superblock, segments)?;
+        let obstacles = self.emptying.immovables.obstacles(segments)?;
         let free = self.space.granted_free_bytes();
-        let wanted = (superblock.grant.end() / SHARE).min(MOST);
+        let wanted = (self.superblock.grant.end() / SHARE).min(MOST);
         let mut bytes = (len + len / 8).max(wanted).min(free).next_multiple_of(8);
         let from = std::mem::take(&mut self.emptying.look_from);
         while bytes >= len.max(8) {
-            let end = superblock.grant.end();
+            let end = self.superblock.grant.end();
             let Emptiest { found, go_on_at } = self.space.emptiest(bytes, from, end, LOOKED_AT, &obstacles);
             self.emptying.look_from = go_on_at.unwrap_or(0);
             if let Some((window, used)) = found {

@@ -11,10 +11,8 @@ use fpcache_fabric::NodeMemory;
 use super::super::error::TableError;
 use super::super::segments::Segments;
 use super::super::segments::copied::{LiveRecord, live_records};
-use super::super::segments::slots::Slots;
 use super::super::values::memory_of;
 use crate::space::{Extent, Obstacles};
-use crate::superblock_writer::SuperblockWriter;
 
 /// Most that are remembered: all of them are read whenever a range is looked for.
 const MOST: usize = 16;
@@ -70,15 +68,14 @@ impl<K: BuildKeys> Immovables<K> {
     /// Forgets what was written anew, deleted or replaced since; returns where the rest lies.
     pub(super) fn obstacles<M: NodeMemory>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
     ) -> Result<Obstacles, TableError> {
         self.found_obstacle = false;
         let mut extents = Vec::new();
         let mut still = Vec::new();
         for found in self.known.drain(..) {
             let before = extents.len();
-            segments.add_immovable_memory(superblock, &found, &mut extents)?;
+            segments.add_immovable_memory(&found, &mut extents)?;
             if extents.len() > before {
                 still.push(found);
             }
@@ -88,16 +85,15 @@ impl<K: BuildKeys> Immovables<K> {
     }
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Adds the memory that cannot be moved because of this: none if it is no longer so.
-    fn add_immovable_memory<M: NodeMemory>(
+    fn add_immovable_memory(
         &self,
-        superblock: &SuperblockWriter<K, M>,
         found: &Immovable<K>,
         extents: &mut Vec<Extent>,
     ) -> Result<(), TableError> {
         let Some(segment) = self.directory.find(found.key.borrow()) else { return Ok(()) };
-        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+        let slots = self.slots(segment);
         let mut bytes = Vec::new();
         slots.read_all(&mut bytes)?;
         let external = |record: LiveRecord<'_>| match record.parts.value {
@@ -123,7 +119,7 @@ mod tests {
     use fpcache::key_space::U64Keys;
     use fpcache::layout::{RecordShape, SegmentAddress, TableParameters};
 
-    use crate::fixtures::{empty_node, parts};
+    use crate::fixtures::{empty_node, table_of};
 
     #[test]
     fn what_cannot_be_moved_is_known_as_long_as_it_stands_there() {
@@ -133,23 +129,23 @@ mod tests {
         let parameters = TableParameters { shape, max_slots: 64, ..TableParameters::default() };
         let values = (0..1000u32).map(|key| (u64::from(key), vec![1; if key == 500 { 4096 } else { 8 }]));
         node.load_records(parameters, (), values).expect("room");
-        let (table, superblock) = parts(&mut node);
+        let table = table_of(&mut node);
         let segments = &table.segments;
         let located = segments.directory.locate(&500).expect("a segment");
-        let slots = Slots::of(&*superblock.region, segments.geometry, located.entry);
+        let slots = segments.slots(located.entry);
         let (at, len) = (slots.offset(), slots.bytes());
         let mut value = None;
         let note = |extent| {
             value = Some(extent);
             Ok(())
         };
-        segments.each_extent(superblock, note).expect("it can be read");
+        segments.each_extent(note).expect("it can be read");
         let value = value.expect("one is external");
         let memory = memory_of(&value);
 
         let mut known = Immovables::<U64Keys>::default();
         let meets = |known: &mut Immovables<U64Keys>, extent: Extent| {
-            let obstacles = known.obstacles(superblock, segments).expect("it can be read");
+            let obstacles = known.obstacles(segments).expect("it can be read");
             obstacles.meet(&(extent.offset..extent.offset + 1))
         };
         known.note_segment(500);

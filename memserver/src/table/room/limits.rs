@@ -7,7 +7,6 @@ use fpcache_fabric::NodeMemory;
 use super::super::segments::Segments;
 use super::Room;
 use super::fullness::{Level, Refused, Sparing, kept_for_compaction_of};
-use crate::superblock_writer::SuperblockWriter;
 
 /// Bytes of segments, as a share of what a load would make of the records, at which a sweep begins,
 /// and at which it ends; and those at which it spares nothing, not even slots kept for runs.
@@ -20,38 +19,28 @@ const SLACK: (u64, u64) = (4 << 10, 640 << 10);
 /// A change by a smaller share than this one does not have anything tried again.
 const WORTH_TRYING: u64 = 256;
 
-impl<K: BuildKeys> Room<K> {
-    fn level(&self, segments: &Segments<K>) -> Level {
+impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
+    fn level(&self, segments: &Segments<K, M>) -> Level {
         Level { keys: segments.keys, free: self.space.free_bytes() + self.space.quarantined_bytes() }
     }
 
     /// Whether segments take more than `times` what a load would make of them, with some slack.
-    fn exceeds<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-        times: f64,
-    ) -> bool {
-        let share = (superblock.grant.reach() / SLACK_SHARE).clamp(SLACK.0, SLACK.1);
+    fn exceeds(&self, segments: &Segments<K, M>, times: f64) -> bool {
+        let share = (self.superblock.grant.reach() / SLACK_SHARE).clamp(SLACK.0, SLACK.1);
         let slack = self.fullness.slack.unwrap_or(share);
         segments.bytes as f64 > segments.loaded_bytes() * times + slack as f64
     }
 
     /// Which sweep is worthwhile, if any.
-    pub(crate) fn due_sweep<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-    ) -> Option<Sparing> {
+    pub(crate) fn due_sweep(&self, segments: &Segments<K, M>) -> Option<Sparing> {
         /// The share by which things are worse than after a sweep in vain.
         const WORSE: u64 = 16;
         let is_worse = |(bytes, keys): (u64, u64)| {
             segments.bytes > bytes + bytes / WORSE || segments.keys < keys - keys / WORSE
         };
-        if self.exceeds(superblock, segments, DUE) && self.fullness.swept.is_none_or(is_worse) {
+        if self.exceeds(segments, DUE) && self.fullness.swept.is_none_or(is_worse) {
             Some(Sparing::Runs)
-        } else if self.exceeds(superblock, segments, TOO_MUCH) && self.fullness.swept_all.is_none_or(is_worse)
-        {
+        } else if self.exceeds(segments, TOO_MUCH) && self.fullness.swept_all.is_none_or(is_worse) {
             Some(Sparing::Nothing)
         } else {
             None
@@ -59,12 +48,8 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// Whether a sweep has done enough.
-    pub(crate) fn is_swept<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-    ) -> bool {
-        !self.exceeds(superblock, segments, ENOUGH)
+    pub(crate) fn is_swept(&self, segments: &Segments<K, M>) -> bool {
+        !self.exceeds(segments, ENOUGH)
     }
 
     /// Bytes withheld from records, so that compaction has some.
@@ -81,7 +66,7 @@ impl<K: BuildKeys> Room<K> {
         self.fullness.slack = Some(bytes);
     }
 
-    fn refused(&self, segments: &Segments<K>, len: u64) -> Refused {
+    fn refused(&self, segments: &Segments<K, M>, len: u64) -> Refused {
         Refused { len, level: self.level(segments), longest: self.space.longest() }
     }
 
@@ -91,7 +76,7 @@ impl<K: BuildKeys> Room<K> {
     fn is_still_refused(
         &self,
         refused: Option<Refused>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
         len: u64,
         share: u64,
     ) -> bool {
@@ -105,7 +90,7 @@ impl<K: BuildKeys> Room<K> {
     fn is_longer_refused(
         &self,
         refused: Option<Refused>,
-        segments: &Segments<K>,
+        segments: &Segments<K, M>,
         len: u64,
         share: u64,
     ) -> bool {
@@ -115,32 +100,32 @@ impl<K: BuildKeys> Room<K> {
     /// Whether it is known that no segment of this many bytes can be replaced. Segments are cut to
     /// the extents there are, so that the refusal of a longer one is its own, unless one is free
     /// that it fits.
-    pub(crate) fn is_known_full(&self, segments: &Segments<K>, len: u64) -> bool {
+    pub(crate) fn is_known_full(&self, segments: &Segments<K, M>, len: u64) -> bool {
         self.is_still_refused(self.fullness.no_segment, segments, len, 0)
     }
 
     /// Notes that one could not.
-    pub(crate) fn note_full(&mut self, segments: &Segments<K>, len: u64) {
+    pub(crate) fn note_full(&mut self, segments: &Segments<K, M>, len: u64) {
         self.fullness.no_segment = Some(self.refused(segments, len));
     }
 
     /// Whether it is known that a value of this many bytes finds no room.
-    pub(crate) fn is_known_too_long(&self, segments: &Segments<K>, len: u64) -> bool {
+    pub(crate) fn is_known_too_long(&self, segments: &Segments<K, M>, len: u64) -> bool {
         self.is_longer_refused(self.fullness.no_value, segments, len, 0)
     }
 
     /// Notes that one found none.
-    pub(crate) fn note_too_long(&mut self, segments: &Segments<K>, len: u64) {
+    pub(crate) fn note_too_long(&mut self, segments: &Segments<K, M>, len: u64) {
         self.fullness.no_value = Some(self.refused(segments, len));
     }
 
     /// Whether it is known that what can make room does not help an extent of this many bytes.
-    pub(crate) fn is_known_not_to_help(&self, segments: &Segments<K>, len: u64) -> bool {
+    pub(crate) fn is_known_not_to_help(&self, segments: &Segments<K, M>, len: u64) -> bool {
         self.is_longer_refused(self.fullness.no_help, segments, len, WORTH_TRYING)
     }
 
     /// Notes whether it did.
-    pub(crate) fn note_help(&mut self, segments: &Segments<K>, len: u64, made: bool) {
+    pub(crate) fn note_help(&mut self, segments: &Segments<K, M>, len: u64, made: bool) {
         self.fullness.no_help = (!made).then(|| self.refused(segments, len));
     }
 

@@ -9,7 +9,6 @@ use fpcache_index::Directory;
 use super::super::segments::Segments;
 use super::directory_reserve::{DirectoryReserve, SeparatorBytes};
 use crate::space::Extent;
-use crate::superblock_writer::SuperblockWriter;
 
 /// The directory in the region: the one that is published, and the next.
 #[derive(Debug)]
@@ -49,10 +48,10 @@ pub(super) struct Checkpoint<K: BuildKeys> {
 
 impl<K: BuildKeys> Checkpoint<K> {
     /// A directory of the segments as they are now.
-    pub(super) fn begin<M: NodeMemory>(superblock: &SuperblockWriter<K, M>, segments: &Segments<K>) -> Self {
+    pub(super) fn begin<M: NodeMemory>(sequence: u64, segments: &Segments<K, M>) -> Self {
         Self {
             directory: segments.directory.clone(),
-            sequence: superblock.current().log_head,
+            sequence,
             keys: segments.keys,
             at_home: segments.at_home,
             next: segments.directory.iter().next().map(|(start, _)| start),

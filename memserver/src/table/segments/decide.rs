@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
-use fpcache::layout::ValuePlace;
+use fpcache::layout::{SegmentGeometry, ValuePlace};
 use fpcache::matching::Fingerprints;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
@@ -12,9 +12,8 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::find::WindowMatch;
 use super::slots::{MarkSlots, NO_MARKS, Slots};
-use super::{KeyWindow, Scratch, Segments};
+use super::{KeyWindow, Segments, WindowSearch};
 use crate::rebuild::choose::{choose_in_block, choose_in_group, choose_slot, is_nearly_full};
-use crate::superblock_writer::SuperblockWriter;
 use crate::versions::next_version;
 
 /// What an operation does to a slot.
@@ -71,16 +70,11 @@ pub(crate) struct SlotHint<K: KeySpace> {
     next_generation: u32,
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Prefetches what an operation will need, and returns where its key can be.
-    pub(crate) fn prefetch<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-        hint: Option<u16>,
-    ) -> Option<SlotHint<K>> {
+    pub(crate) fn prefetch(&self, key: &K::Key, hint: Option<u16>) -> Option<SlotHint<K>> {
         let place = self.place(key)?;
-        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let slots = self.slots(&place.segment);
         let named = hint.map(u32::from).filter(|slot| place.window.contains(*slot));
         slots.prefetch(named, place.predicted, place.window);
         Some(SlotHint { place, next_generation: self.next_generation })
@@ -89,9 +83,8 @@ impl<K: BuildKeys> Segments<K> {
     /// Decides what an operation does now. Changes nothing. If `ahead` was found before, it saves
     /// the search unless a segment was replaced since. `is_over_limit` says whether the table may
     /// take no more memory; it is called for new records only.
-    pub(crate) fn decide<M: NodeMemory, Q: Borrow<K::Key> + Copy>(
+    pub(crate) fn decide<Q: Borrow<K::Key> + Copy>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         operation: &WriteOperation<'_, Q>,
         ahead: Option<&SlotHint<K>>,
         is_over_limit: impl Fn() -> bool,
@@ -107,9 +100,9 @@ impl<K: BuildKeys> Segments<K> {
             },
         };
         debug_assert_eq!(self.directory.find(key.borrow()), Some(&place.segment));
-        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let slots = Slots::of(&*self.region, self.geometry, &place.segment);
         let hash = K::hash(key.borrow());
-        let found = self.find(&slots, &place, key.borrow(), hash, hint)?;
+        let found = self.search.find(&slots, &place, key.borrow(), hash, hint)?;
         let (segment, predicted, version) = (place.segment, place.predicted, self.next_version);
         let change = |kind, slot, marks| {
             Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version, marks })
@@ -131,7 +124,7 @@ impl<K: BuildKeys> Segments<K> {
             WindowMatch::Nothing => {
                 return Ok(match kind {
                     WriteKind::Insert | WriteKind::Put => {
-                        match self.slot_for_new(&slots, &place, (operation, hash), is_over_limit)? {
+                        match self.search.slot_for_new(&slots, &place, (operation, hash), is_over_limit)? {
                             Some((slot, marks)) => change(MutationKind::Insert, slot, marks),
                             None => Decision::Full,
                         }
@@ -145,11 +138,11 @@ impl<K: BuildKeys> Segments<K> {
         Ok(match kind {
             WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, NO_MARKS),
             WriteKind::Delete => change(MutationKind::Remove, slot, NO_MARKS),
-            WriteKind::Insert => match self.token(&slots, slot)? {
+            WriteKind::Insert => match self.search.token::<K, M>(&slots, slot)? {
                 None => Decision::Damaged(segment, slot),
                 token => Decision::Reply(WriteReply { status: WriteStatus::Exists, token }),
             },
-            WriteKind::CompareAndSet => match self.token(&slots, slot)? {
+            WriteKind::CompareAndSet => match self.search.token::<K, M>(&slots, slot)? {
                 None => Decision::Damaged(segment, slot),
                 Some(token) if token == expected => change(MutationKind::Update, slot, NO_MARKS),
                 token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token }),
@@ -157,9 +150,48 @@ impl<K: BuildKeys> Segments<K> {
         })
     }
 
+    /// Accepts what was decided, so that the next decision has another version; `true` if an insert
+    /// has nearly filled its window.
+    pub(crate) fn accept(&mut self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) -> bool {
+        self.next_version = next_version(mutation.version);
+        // `free_slot` left the window's free slots, one of which the insert took.
+        let free = self.search.slots.len().saturating_sub(1);
+        let window = || mutation.segment.model().window_around(mutation.predicted);
+        mutation.kind == MutationKind::Insert && is_nearly_full(free, window())
+    }
+
+    /// Whether a key's segment is to be replaced: few slots of the key's window are free, or its
+    /// table of groups is damaged.
+    pub(crate) fn is_due(&mut self, key: &K::Key) -> Result<bool, AccessError> {
+        let Some(place) = self.place(key) else { return Ok(false) };
+        let slots = Slots::of(&*self.region, self.geometry, &place.segment);
+        let WindowSearch { fingerprints, body, .. } = &mut self.search;
+        if !slots.has_whole_table(body)? {
+            return Ok(true);
+        }
+        slots.read_fingerprints::<K>(place.window, body, fingerprints)?;
+        self.search.free_slot(&slots, &place, K::hash(key))?;
+        Ok(is_nearly_full(self.search.slots.len(), place.window))
+    }
+
+    /// Keeps the slot of a record to come free of others, until it is there. Readers see nothing of
+    /// it.
+    pub(crate) fn reserve<Q>(&mut self, mutation: &SlotMutation<K, Q>) {
+        if mutation.kind == MutationKind::Insert {
+            self.search.reserved.insert((mutation.segment.address().offset(), mutation.slot));
+        }
+    }
+
+    /// Whether the segment a mutation was decided for is still its key's.
+    pub(crate) fn still_owns(&self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) -> bool {
+        self.directory.find(mutation.key.borrow()) == Some(&mutation.segment)
+    }
+}
+
+impl WindowSearch {
     /// The slot for a new record, and the slots to mark for it; `None` if its segment has to be
     /// replaced first.
-    fn slot_for_new<M: NodeMemory, Q: Borrow<K::Key>>(
+    fn slot_for_new<K: KeySpace, M: NodeMemory, Q: Borrow<K::Key>>(
         &mut self,
         slots: &Slots<'_, M>,
         place: &KeyWindow<K>,
@@ -167,12 +199,12 @@ impl<K: BuildKeys> Segments<K> {
         is_over_limit: impl Fn() -> bool,
     ) -> Result<Option<(u32, MarkSlots)>, AccessError> {
         // Making room will be refused.
-        if is_over_limit() && self.is_external(operation) {
+        if is_over_limit() && is_external::<K, Q>(&slots.geometry, operation) {
             return Ok(None);
         }
         // Readers may have the table as it was before it was damaged, and would look for the key
         // elsewhere.
-        if !slots.has_whole_table(&mut self.scratch.body)? {
+        if !slots.has_whole_table(&mut self.body)? {
             return Ok(None);
         }
         let Some(slot) = self.free_slot(slots, place, hash)? else { return Ok(None) };
@@ -180,27 +212,19 @@ impl<K: BuildKeys> Segments<K> {
         Ok(Some((slot, marks)))
     }
 
-    /// Whether the value of an operation is to be external.
-    #[cold]
-    fn is_external<Q: Borrow<K::Key>>(&self, operation: &WriteOperation<'_, Q>) -> bool {
-        let (key, value) = (K::encoded_len(operation.key.borrow()), operation.value.len());
-        self.geometry.shape.place(key, value) == Some(ValuePlace::External)
-    }
-
     /// The slot for a new record of a key of this hash among those of the window whose fingerprints
     /// were read last; `None` if it is full.
-    fn free_slot<M: NodeMemory>(
+    fn free_slot<K: KeySpace, M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
         place: &KeyWindow<K>,
         hash: u64,
     ) -> Result<Option<u32>, AccessError> {
-        let (width, scratch) = (self.geometry.width, &mut self.scratch);
-        scratch.slots.clear();
-        let fingerprints = Fingerprints::new(width, place.window.len() as usize, &scratch.fingerprints);
-        let empty = FingerprintWidth::EMPTY;
-        self.matcher.find(fingerprints, empty, place.window.first, &mut scratch.slots);
-        let home = match self.geometry.groups {
+        let Self { matcher, reserved, fingerprints, slots: free, body } = self;
+        let fingerprints = Fingerprints::new(slots.geometry.width, place.window.len() as usize, fingerprints);
+        free.clear();
+        matcher.find(fingerprints, FingerprintWidth::EMPTY, place.window.first, free);
+        let home = match slots.geometry.groups {
             Some(grouping) => {
                 let home = slots.home_of(&place.segment.model(), (place.x, hash))?;
                 home.map(|home| (home, grouping))
@@ -210,64 +234,31 @@ impl<K: BuildKeys> Segments<K> {
         loop {
             let at_home = home.and_then(|(home, grouping)| {
                 let (first, count) = home.group;
-                let in_group = (count > 0)
-                    .then(|| choose_in_group(&scratch.slots, place.predicted, first, grouping))
-                    .flatten();
-                in_group.or_else(|| choose_in_block(&scratch.slots, place.predicted, home.block))
+                let in_group =
+                    (count > 0).then(|| choose_in_group(free, place.predicted, first, grouping)).flatten();
+                in_group.or_else(|| choose_in_block(free, place.predicted, home.block))
             });
-            let chosen = at_home.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
+            let chosen = at_home.or_else(|| choose_slot(free, place.predicted, place.window));
             match chosen {
                 // One that a record which waits for the disk is to have, or that has a record whose
                 // fingerprint is damaged.
                 Some(slot)
-                    if self.reserved.contains(&(slots.offset(), slot))
-                        || !slots.is_free::<K>(slot, &mut scratch.body)? =>
+                    if reserved.contains(&(slots.offset(), slot)) || !slots.is_free::<K>(slot, body)? =>
                 {
-                    scratch.slots.retain(|other| *other != slot);
+                    free.retain(|other| *other != slot);
                 }
                 chosen => return Ok(chosen),
             }
         }
     }
+}
 
-    /// Accepts what was decided, so that the next decision has another version; `true` if an insert
-    /// has nearly filled its window.
-    pub(crate) fn accept(&mut self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) -> bool {
-        self.next_version = next_version(mutation.version);
-        // `free_slot` left the window's free slots, one of which the insert took.
-        let free = self.scratch.slots.len().saturating_sub(1);
-        let window = || mutation.segment.model().window_around(mutation.predicted);
-        mutation.kind == MutationKind::Insert && is_nearly_full(free, window())
-    }
-
-    /// Whether a key's segment is to be replaced: few slots of the key's window are free, or its
-    /// table of groups is damaged.
-    pub(crate) fn is_due<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Result<bool, AccessError> {
-        let Some(place) = self.place(key) else { return Ok(false) };
-        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-        let Scratch { fingerprints, body, .. } = &mut self.scratch;
-        if !slots.has_whole_table(body)? {
-            return Ok(true);
-        }
-        slots.read_fingerprints::<K>(place.window, body, fingerprints)?;
-        self.free_slot(&slots, &place, K::hash(key))?;
-        Ok(is_nearly_full(self.scratch.slots.len(), place.window))
-    }
-
-    /// Keeps the slot of a record to come free of others, until it is there. Readers see nothing of
-    /// it.
-    pub(crate) fn reserve<Q>(&mut self, mutation: &SlotMutation<K, Q>) {
-        if mutation.kind == MutationKind::Insert {
-            self.reserved.insert((mutation.segment.address().offset(), mutation.slot));
-        }
-    }
-
-    /// Whether the segment a mutation was decided for is still its key's.
-    pub(crate) fn still_owns(&self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) -> bool {
-        self.directory.find(mutation.key.borrow()) == Some(&mutation.segment)
-    }
+/// Whether the value of an operation is to be external.
+#[cold]
+fn is_external<K: KeySpace, Q: Borrow<K::Key>>(
+    geometry: &SegmentGeometry,
+    operation: &WriteOperation<'_, Q>,
+) -> bool {
+    let (key, value) = (K::encoded_len(operation.key.borrow()), operation.value.len());
+    geometry.shape.place(key, value) == Some(ValuePlace::External)
 }

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::key_space::BuildKeys;
+use fpcache::key_space::{BuildKeys, KeySpace};
 use fpcache::layout::{RecordToken, Stored};
 use fpcache::matching::Fingerprints;
 use fpcache::models::Segment;
@@ -12,8 +12,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use super::super::error::{DamagedRecord, TableError};
 use super::copied::CopiedSlot;
 use super::slots::{RecordPlace, SegmentPlace, Slots};
-use super::{KeyWindow, Scratch, Segments};
-use crate::superblock_writer::SuperblockWriter;
+use super::{KeyWindow, Segments, WindowSearch};
 
 /// What a key's window has of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +28,10 @@ pub(super) enum WindowMatch {
     Damaged(u32),
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl WindowSearch {
     /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
     #[inline]
-    pub(super) fn find<M: NodeMemory>(
+    pub(super) fn find<K: KeySpace, M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
         place: &KeyWindow<K>,
@@ -41,19 +40,19 @@ impl<K: BuildKeys> Segments<K> {
         hint: Option<u16>,
     ) -> Result<WindowMatch, AccessError> {
         if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
-            && slots.holds::<K>(slot, key, &mut self.scratch.body)?
+            && slots.holds::<K>(slot, key, &mut self.body)?
             // A freed slot whose state is damaged still has its key; its fingerprint tells.
             && slots.word(slot)?.checksum() != 0
         {
             return Ok(WindowMatch::Record(slot));
         }
-        let (width, scratch) = (self.geometry.width, &mut self.scratch);
-        slots.read_fingerprints::<K>(place.window, &mut scratch.body, &mut scratch.fingerprints)?;
-        scratch.slots.clear();
+        let width = slots.geometry.width;
+        let Self { matcher, fingerprints, slots: candidates, body, .. } = self;
+        slots.read_fingerprints::<K>(place.window, body, fingerprints)?;
+        candidates.clear();
         let wanted = width.of_hash(hash);
-        let fingerprints = Fingerprints::new(width, place.window.len() as usize, &scratch.fingerprints);
-        self.matcher.find(fingerprints, wanted, place.window.first, &mut scratch.slots);
-        let Scratch { slots: candidates, body, .. } = scratch;
+        let fingerprints = Fingerprints::new(width, place.window.len() as usize, fingerprints);
+        matcher.find(fingerprints, wanted, place.window.first, candidates);
         let mut found = None;
         for slot in &*candidates {
             // Another key may have become this one by damage: of two the whole one is the key's.
@@ -66,7 +65,7 @@ impl<K: BuildKeys> Segments<K> {
         if let Some(slot) = found {
             return Ok(WindowMatch::Record(slot));
         }
-        if candidates.is_empty() && self.geometry.stores_fingerprints {
+        if candidates.is_empty() && slots.geometry.stores_fingerprints {
             return Ok(WindowMatch::Nothing);
         }
         self.find_damaged(slots, place, key)
@@ -76,19 +75,19 @@ impl<K: BuildKeys> Segments<K> {
     /// damaged. Where no fingerprints are stored, every damaged slot of the window may be the
     /// key's.
     #[cold]
-    fn find_damaged<M: NodeMemory>(
+    fn find_damaged<K: KeySpace, M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
         place: &KeyWindow<K>,
         key: &K::Key,
     ) -> Result<WindowMatch, AccessError> {
-        let (width, shape) = (self.geometry.width, self.geometry.shape);
-        let Scratch { slots: candidates, body, fingerprints } = &mut self.scratch;
-        if !self.geometry.stores_fingerprints {
+        let (width, shape) = (slots.geometry.width, slots.geometry.shape);
+        let Self { matcher, slots: candidates, body, fingerprints, .. } = self;
+        if !slots.geometry.stores_fingerprints {
             candidates.clear();
             let spare = FingerprintWidth::SPARE;
             let all = Fingerprints::new(width, place.window.len() as usize, fingerprints);
-            self.matcher.find(all, spare, place.window.first, candidates);
+            matcher.find(all, spare, place.window.first, candidates);
         }
         let mut found = WindowMatch::Nothing;
         for slot in &*candidates {
@@ -106,13 +105,13 @@ impl<K: BuildKeys> Segments<K> {
 
     /// The token of the record in a live slot, which is left in the scratch body; `None` if its
     /// checksum does not match.
-    pub(super) fn token<M: NodeMemory>(
+    pub(super) fn token<K: KeySpace, M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
         slot: u32,
     ) -> Result<Option<RecordToken>, AccessError> {
         let word = slots.word(slot)?;
-        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
+        let (body, shape) = (&mut self.body, slots.geometry.shape);
         body.resize(shape.body_bytes(), 0);
         slots.read_body(slot, body)?;
         if !word.is_proof_of(slots.generation, body) {
@@ -121,63 +120,50 @@ impl<K: BuildKeys> Segments<K> {
         let used = shape.parts::<K>(body).map(|parts| shape.used(parts.key.len(), &parts.value));
         Ok(used.map(|used| RecordToken::of(word.version(), &body[..used])))
     }
+}
 
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
     ///
     /// # Errors
     /// [`Damaged`](TableError::Damaged) if the key's record, or one that may be the key's, is
     /// damaged.
-    pub(crate) fn get<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Result<Option<(RecordToken, Stored<'_>)>, TableError> {
+    pub(crate) fn get(&mut self, key: &K::Key) -> Result<Option<(RecordToken, Stored<'_>)>, TableError> {
         let Some(place) = self.place(key) else { return Ok(None) };
-        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-        let (slot, token) = match self.find(&slots, &place, key, K::hash(key), None)? {
+        let slots = Slots::of(&*self.region, self.geometry, &place.segment);
+        let (slot, token) = match self.search.find(&slots, &place, key, K::hash(key), None)? {
             WindowMatch::Nothing => return Ok(None),
-            WindowMatch::Record(slot) => (slot, self.token(&slots, slot)?),
+            WindowMatch::Record(slot) => (slot, self.search.token::<K, M>(&slots, slot)?),
             WindowMatch::DamagedRecord(slot) | WindowMatch::Damaged(slot) => (slot, None),
         };
-        let Some(token) = token else { return Err(self.damage(superblock, &place.segment, slot)?.into()) };
+        let Some(token) = token else { return Err(self.damage(&place.segment, slot)?.into()) };
         // A record with a token has parts.
-        let parts = self.geometry.shape.parts::<K>(&self.scratch.body);
+        let parts = self.geometry.shape.parts::<K>(&self.search.body);
         Ok(parts.map(|parts| (token, parts.value)))
     }
 
     /// Where the record of a key lies, if there is one that is whole.
-    pub(crate) fn where_is<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Result<Option<RecordPlace>, AccessError> {
+    pub(crate) fn where_is(&mut self, key: &K::Key) -> Result<Option<RecordPlace>, AccessError> {
         let Some(place) = self.place(key) else { return Ok(None) };
-        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-        Ok(match self.find(&slots, &place, key, K::hash(key), None)? {
-            WindowMatch::Record(slot) => self.token(&slots, slot)?.map(|_| slots.place_of(slot)),
+        let slots = Slots::of(&*self.region, self.geometry, &place.segment);
+        Ok(match self.search.find(&slots, &place, key, K::hash(key), None)? {
+            WindowMatch::Record(slot) => {
+                self.search.token::<K, M>(&slots, slot)?.map(|_| slots.place_of(slot))
+            }
             _ => None,
         })
     }
 
     /// Where the segment of a key lies.
-    pub(crate) fn segment_of<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Option<SegmentPlace> {
+    pub(crate) fn segment_of(&self, key: &K::Key) -> Option<SegmentPlace> {
         let segment = self.directory.find(key)?;
-        Some(Slots::of(&*superblock.region, self.geometry, segment).place())
+        Some(self.slots(segment).place())
     }
 
     /// What is wrong with a slot that was found damaged.
     #[cold]
-    pub(crate) fn damage<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-        slot: u32,
-    ) -> Result<DamagedRecord, AccessError> {
-        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+    pub(crate) fn damage(&self, segment: &Segment<K>, slot: u32) -> Result<DamagedRecord, AccessError> {
+        let slots = self.slots(segment);
         let mut body = vec![0; self.geometry.shape.body_bytes()];
         slots.read_body(slot, &mut body)?;
         Ok(slots.damaged_slot::<K>(slot, slots.word(slot)?, &body))

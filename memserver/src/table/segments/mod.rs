@@ -7,11 +7,13 @@ pub(crate) mod slots;
 pub(super) mod store;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use fpcache::key_space::{BuildKeys, KeySpace};
 use fpcache::layout::{SegmentGeometry, SlotWord, TableParameters, TableRecord, ValueExtent};
 use fpcache::matching::Matcher;
 use fpcache::models::Segment;
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::{Directory, Window};
 use zerocopy::IntoBytes;
@@ -25,7 +27,8 @@ use slots::Slots;
 
 /// The directory, whole and current, and what is counted of the segments in it.
 #[derive(Debug)]
-pub(crate) struct Segments<K: BuildKeys> {
+pub(crate) struct Segments<K: BuildKeys, M> {
+    pub(crate) region: Arc<M>,
     pub(super) parameters: TableParameters,
     pub(crate) geometry: SegmentGeometry,
     /// What the segments share to compute coordinates.
@@ -39,10 +42,9 @@ pub(crate) struct Segments<K: BuildKeys> {
     pub(crate) keys: u64,
     /// Records in the slot that the model predicts.
     pub(super) at_home: u64,
-    /// Slots of records that wait for the disk: the segment's offset, and the slot.
-    reserved: HashSet<(u64, u32)>,
-    matcher: Matcher,
-    scratch: Scratch,
+    search: WindowSearch,
+    /// What is broken on purpose.
+    pub(crate) sabotage: Option<Sabotage>,
 }
 
 /// What a load or a recovery counted of the segments it found or made.
@@ -56,9 +58,12 @@ pub(crate) struct Counts {
     pub(crate) keys: u64,
 }
 
-/// Buffers of one operation.
-#[derive(Debug, Default)]
-struct Scratch {
+/// What searches a key's window, and the buffers of one operation.
+#[derive(Debug)]
+struct WindowSearch {
+    matcher: Matcher,
+    /// Slots of records that wait for the disk: the segment's offset, and the slot.
+    reserved: HashSet<(u64, u32)>,
     fingerprints: Vec<u64>,
     slots: Vec<u32>,
     body: Vec<u8>,
@@ -73,14 +78,16 @@ struct KeyWindow<K: KeySpace> {
     window: Window,
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     pub(super) fn new(
+        superblock: &SuperblockWriter<K, M>,
         record: &TableRecord,
         encoders: K::Encoders,
         directory: Directory<K::Key, Segment<K>>,
         counts: Counts,
     ) -> Self {
         Self {
+            region: Arc::clone(&superblock.region),
             parameters: record.parameters,
             geometry: record.parameters.geometry(),
             encoders,
@@ -90,10 +97,27 @@ impl<K: BuildKeys> Segments<K> {
             next_version: counts.next_version,
             keys: counts.keys,
             at_home: record.at_home,
-            reserved: HashSet::new(),
-            matcher: Matcher::detect(),
-            scratch: Scratch::default(),
+            search: WindowSearch {
+                matcher: Matcher::detect(),
+                reserved: HashSet::new(),
+                fingerprints: Vec::new(),
+                slots: Vec::new(),
+                body: Vec::new(),
+            },
+            sabotage: superblock.sabotage,
         }
+    }
+
+    /// The slots of a segment.
+    #[inline]
+    pub(crate) fn slots(&self, segment: &Segment<K>) -> Slots<'_, M> {
+        Slots::of(&*self.region, self.geometry, segment)
+    }
+
+    /// Whether this is what is broken on purpose.
+    #[inline(always)]
+    pub(super) fn breaks(&self, what: Sabotage) -> bool {
+        what.is(self.sabotage)
     }
 
     /// Continues after the versions that an earlier memory node used.
@@ -116,15 +140,11 @@ impl<K: BuildKeys> Segments<K> {
 
     /// Live records of a segment; and, where there are few for its slots, how long ago it was last
     /// written to. The fingerprints tell the first, a few microseconds for the longest segments.
-    pub(crate) fn usage<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-    ) -> Result<Facts, TableError> {
-        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+    pub(crate) fn usage(&mut self, segment: &Segment<K>) -> Result<Facts, TableError> {
         let cap = segment.model().cap;
-        let mut facts = Facts { keys: self.live(superblock, segment)?, cap, idle: u32::MAX };
+        let mut facts = Facts { keys: self.live(segment)?, cap, idle: u32::MAX };
         if facts.has_shrunk() {
+            let slots = self.slots(segment);
             for slot in 0..u32::from(cap) {
                 facts.idle = facts.idle.min(age(slots.word(slot)?.version(), self.next_version));
             }
@@ -134,40 +154,31 @@ impl<K: BuildKeys> Segments<K> {
 
     /// Records of a segment, by its fingerprints, or by its words where it has none: damaged ones,
     /// too.
-    pub(crate) fn live<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-    ) -> Result<usize, TableError> {
-        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+    pub(crate) fn live(&mut self, segment: &Segment<K>) -> Result<usize, TableError> {
+        let slots = Slots::of(&*self.region, self.geometry, segment);
         let cap = segment.model().cap;
         if !self.geometry.stores_fingerprints {
             return (0..u32::from(cap))
                 .try_fold(0, |records, slot| Ok(records + usize::from(slots.word(slot)?.checksum() != 0)));
         }
         let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
-        let Scratch { fingerprints, body, .. } = &mut self.scratch;
+        let WindowSearch { fingerprints, body, .. } = &mut self.search;
         slots.read_fingerprints::<K>(all, body, fingerprints)?;
         let free = self.geometry.width.count_free(fingerprints.as_bytes(), cap.into());
         Ok(usize::from(cap).saturating_sub(free))
     }
 
     /// Records of a segment, by their words: damaged ones, too.
-    pub(crate) fn count<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segment: &Segment<K>,
-    ) -> Result<u64, TableError> {
-        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+    pub(crate) fn count(&self, segment: &Segment<K>) -> Result<u64, TableError> {
+        let slots = self.slots(segment);
         let mut body = Vec::new();
         (0..u32::from(segment.model().cap))
             .try_fold(0, |records, slot| Ok(records + u64::from(!slots.is_free::<K>(slot, &mut body)?)))
     }
 
     /// Calls `each` with the value of every live record that has it outside its slot.
-    pub(crate) fn each_extent<M: NodeMemory>(
+    pub(crate) fn each_extent(
         &self,
-        superblock: &SuperblockWriter<K, M>,
         mut each: impl FnMut(ValueExtent) -> Result<(), TableError>,
     ) -> Result<(), TableError> {
         if self.geometry.shape.value_bytes.is_some() {
@@ -175,7 +186,7 @@ impl<K: BuildKeys> Segments<K> {
         }
         let mut bytes = Vec::new();
         for (_, segment) in &self.directory {
-            Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
+            self.slots(segment).read_all(&mut bytes)?;
             let mut extents = extents_in::<K>(&self.geometry, segment.generation(), &bytes);
             extents.try_for_each(|(_, extent)| each(extent))?;
         }

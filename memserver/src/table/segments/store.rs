@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, Stored, ValueExtent};
+use fpcache::models::Segment;
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
 
@@ -11,7 +12,6 @@ use super::Segments;
 use super::copied::CopiedSlot;
 use super::decide::{MutationKind, SlotMutation};
 use super::slots::{NO_MARKS, Slots};
-use crate::superblock_writer::SuperblockWriter;
 
 /// What of a record lies outside its slot.
 #[derive(Clone, Copy, Debug)]
@@ -23,16 +23,12 @@ pub(crate) enum ExternalPart {
     Unknown,
 }
 
-impl<K: BuildKeys> Segments<K> {
+impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
     /// Removes a record.
     #[inline(always)]
-    pub(crate) fn remove<M: NodeMemory, Q>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        mutation: &SlotMutation<K, Q>,
-    ) -> Result<(), AccessError> {
-        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
-        if superblock.breaks(Sabotage::FingerprintBeforeWord) {
+    pub(crate) fn remove<Q>(&mut self, mutation: &SlotMutation<K, Q>) -> Result<(), AccessError> {
+        let slots = self.slots(&mutation.segment);
+        if self.breaks(Sabotage::FingerprintBeforeWord) {
             slots.remove_fingerprint_first(mutation.slot, mutation.version)?;
         }
         slots.remove(mutation.slot, mutation.version)?;
@@ -43,37 +39,36 @@ impl<K: BuildKeys> Segments<K> {
 
     /// Inserts a record, or replaces one by another of the same key; returns its token.
     #[inline(always)]
-    pub(crate) fn put<M: NodeMemory, Q: Borrow<K::Key>>(
+    pub(crate) fn put<Q: Borrow<K::Key>>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         mutation: &SlotMutation<K, Q>,
         value: &Stored<'_>,
     ) -> Result<RecordToken, AccessError> {
-        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
         let used = self.fill_body(mutation.key.borrow(), value);
-        let body = &self.scratch.body;
+        let slots = Slots::of(&*self.region, self.geometry, &mutation.segment);
+        let body = &self.search.body;
         let token = RecordToken::of(mutation.version, &body[..used]);
         if mutation.kind == MutationKind::Update {
             slots.update(mutation.slot, mutation.version, body)?;
             return Ok(token);
         }
         let marks = match mutation.marks {
-            _ if superblock.breaks(Sabotage::LiveBeforeMark) => NO_MARKS,
-            [group, ..] if superblock.breaks(Sabotage::BlockUnmarked) => [group, None, None],
+            _ if self.breaks(Sabotage::LiveBeforeMark) => NO_MARKS,
+            [group, ..] if self.breaks(Sabotage::BlockUnmarked) => [group, None, None],
             marks => marks,
         };
         marks.into_iter().flatten().try_for_each(|first| slots.mark(first))?;
-        if superblock.breaks(Sabotage::WordBeforeFingerprint) {
+        if self.breaks(Sabotage::WordBeforeFingerprint) {
             slots.insert_word_first(mutation.slot, mutation.hash, mutation.version, body)?;
         } else {
             slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
         }
-        if superblock.breaks(Sabotage::LiveBeforeMark) {
-            superblock.region.release();
+        if self.breaks(Sabotage::LiveBeforeMark) {
+            self.region.release();
             mutation.marks.into_iter().flatten().try_for_each(|first| slots.mark(first))?;
         }
-        if !self.reserved.is_empty() {
-            self.reserved.remove(&(slots.offset(), mutation.slot));
+        if !self.search.reserved.is_empty() {
+            self.search.reserved.remove(&(slots.offset(), mutation.slot));
         }
         self.keys += 1;
         self.at_home += u64::from(mutation.slot == mutation.predicted);
@@ -82,19 +77,18 @@ impl<K: BuildKeys> Segments<K> {
 
     /// The mutation, after moving the record it replaces inside its window: one of the ways to
     /// break the protocol on purpose.
-    pub(crate) fn moved<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
+    pub(crate) fn moved<Q: Borrow<K::Key> + Clone>(
         &mut self,
-        superblock: &SuperblockWriter<K, M>,
         mutation: &SlotMutation<K, Q>,
     ) -> Result<SlotMutation<K, Q>, AccessError> {
         if mutation.kind != MutationKind::Update {
             return Ok(mutation.clone());
         }
-        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
+        let slots = Slots::of(&*self.region, self.geometry, &mutation.segment);
         let window = mutation.segment.model().window_around(mutation.predicted);
         for slot in window.first..=window.last {
             if slots.word(slot)?.state() == fpcache::layout::SlotState::Free {
-                slots.relocate(mutation.slot, slot, mutation.hash, &mut self.scratch.body)?;
+                slots.relocate(mutation.slot, slot, mutation.hash, &mut self.search.body)?;
                 return Ok(SlotMutation { slot, ..mutation.clone() });
             }
         }
@@ -103,7 +97,7 @@ impl<K: BuildKeys> Segments<K> {
 
     /// Writes record and padding into the scratch body; returns the bytes of the first.
     fn fill_body(&mut self, key: &K::Key, value: &Stored<'_>) -> usize {
-        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
+        let (body, shape) = (&mut self.search.body, self.geometry.shape);
         body.clear();
         body.resize(shape.body_bytes(), 0);
         shape.fill::<K>(body, key, value)
@@ -111,26 +105,19 @@ impl<K: BuildKeys> Segments<K> {
 
     /// The external value that a slot's record has.
     #[inline]
-    pub(crate) fn value_of<M: NodeMemory>(
-        &mut self,
-        slots: &Slots<'_, M>,
-        slot: u32,
-    ) -> Result<ExternalPart, AccessError> {
-        if self.geometry.shape.value_bytes.is_some() || slots.has_value_inside(slot)? {
+    pub(crate) fn value_of(&mut self, segment: &Segment<K>, slot: u32) -> Result<ExternalPart, AccessError> {
+        if self.geometry.shape.value_bytes.is_some() || self.slots(segment).has_value_inside(slot)? {
             return Ok(ExternalPart::Nothing);
         }
-        self.extent_in(slots, slot)
+        self.extent_in(segment, slot)
     }
 
     #[cold]
-    fn extent_in<M: NodeMemory>(
-        &mut self,
-        slots: &Slots<'_, M>,
-        slot: u32,
-    ) -> Result<ExternalPart, AccessError> {
+    fn extent_in(&mut self, segment: &Segment<K>, slot: u32) -> Result<ExternalPart, AccessError> {
+        let slots = Slots::of(&*self.region, self.geometry, segment);
         // Memory is not freed on the word of a slot that is damaged, in its body or in its state
         // alone: a start has not claimed what that names.
-        Ok(match slots.read_state::<K>(slot, &mut self.scratch.body)? {
+        Ok(match slots.read_state::<K>(slot, &mut self.search.body)? {
             CopiedSlot::Whole(_, Stored::External(extent)) => ExternalPart::Value(extent),
             CopiedSlot::Whole(..) => ExternalPart::Nothing,
             CopiedSlot::Free | CopiedSlot::Damaged => ExternalPart::Unknown,
