@@ -23,29 +23,21 @@ fn drop_for(catalogue: &mut Catalogue, client: u64, name: TableName) -> Result<(
     fpcache::message::decode_reply(&reply).map(drop)
 }
 
-/// The region was lost with the thread that was not started: the drop was repeated and
-/// acknowledged, and who mapped the region read on.
+/// The region was lost with the thread that failed: the drop was repeated and acknowledged, and who
+/// mapped the region read on.
 #[test]
-fn the_readers_of_a_dropped_table_are_told_whatever_becomes_of_the_thread() {
-    for (lacks_threads, panics) in [(true, false), (false, true)] {
-        let (mut catalogue, scripts) = catalogue(&[Work::Nothing]);
-        let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
-        let is_told = || region.load_relaxed(REUSE_OFFSET) == Ok(DROPPED);
-        catalogue.connected(ClientId(1), b"t0");
-        catalogue.connected(ClientId(2), b"");
-        catalogue.jobs.lacks_threads = lacks_threads;
-        scripts[0].panics_at_end.store(panics, Ordering::Relaxed);
-        let refusal = drop_for(&mut catalogue, 2, name(0)).expect_err("the thread fails");
-        assert_eq!(refusal.code, ErrorCode::Internal);
-        assert_eq!(catalogue.next_farewell(), Some(ClientId(1)));
-        assert_eq!(catalogue.export(b"t0").is_some(), !is_told(), "it is served, or its readers know");
-        let left = scripts[0].left.lock().expect("no panic while it was held");
-        assert!(is_told() || *left == [ClientId(1)], "it waits for nothing of a client that has gone");
-        drop(left);
-        catalogue.jobs.lacks_threads = false;
-        drop_for(&mut catalogue, 2, name(0)).expect("it is there");
-        assert!(is_told() && catalogue.export(b"t0").is_none());
-    }
+fn the_readers_of_a_dropped_table_are_told_although_the_thread_panics() {
+    let (mut catalogue, scripts) = catalogue(&[Work::Nothing]);
+    let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
+    catalogue.connected(ClientId(1), b"t0");
+    catalogue.connected(ClientId(2), b"");
+    scripts[0].panics_at_end.store(true, Ordering::Relaxed);
+    let refusal = drop_for(&mut catalogue, 2, name(0)).expect_err("the thread fails");
+    assert_eq!(refusal.code, ErrorCode::Internal);
+    assert_eq!(catalogue.next_farewell(), Some(ClientId(1)));
+    assert_eq!(region.load_relaxed(REUSE_OFFSET), Ok(DROPPED));
+    drop_for(&mut catalogue, 2, name(0)).expect("the thread goes on with the next job");
+    assert!(catalogue.export(b"t0").is_none());
 }
 
 /// A drop was refused by a panic, and the table's memory made zeros, which the next start met.
@@ -58,21 +50,6 @@ fn a_durable_table_whose_drop_panicked_is_on_the_disk_as_it_was() {
     scripts[0].panics_at_end.store(true, Ordering::Relaxed);
     drop_for(&mut catalogue, 1, name(0)).expect_err("the thread fails");
     assert_eq!(region.load_relaxed(REUSE_OFFSET), Ok(0));
-}
-
-/// So it went for one whose drop had failed before.
-#[test]
-fn the_region_of_a_closed_table_outlasts_a_drop_without_a_thread() {
-    let (mut catalogue, _) = catalogue(&[Work::Nothing]);
-    let region = Arc::clone(catalogue.get(&name(0)).expect("it is there").node.region());
-    let (dropping, _) = catalogue.detach(&name(0)).expect("it is there");
-    let (why, left) = (TableOpenError::Descriptors { needed: 8, left: 0 }, LeftRegion::of(dropping.table));
-    catalogue.closed.insert(name(0), ClosedTable { kind: KeyKind::U64, why, left: Some(left) });
-    catalogue.jobs.lacks_threads = true;
-    drop_for(&mut catalogue, 1, name(0)).expect_err("no thread is started");
-    catalogue.jobs.lacks_threads = false;
-    drop_for(&mut catalogue, 1, name(0)).expect("it is there");
-    assert_eq!(region.load_relaxed(REUSE_OFFSET), Ok(DROPPED));
 }
 
 /// The budget came free before the memory did, seconds for a large table: others filled both.

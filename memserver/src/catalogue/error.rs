@@ -1,5 +1,6 @@
 //! Errors by which a table cannot be served.
 
+use std::io;
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
@@ -97,6 +98,9 @@ pub enum TableOpenError {
     /// The region cannot be handed out.
     #[error(transparent)]
     Export(#[from] ListenError),
+    /// There is no thread that makes and drops tables.
+    #[error("no thread can be started: {0}")]
+    Thread(io::Error),
     /// The process has no descriptor left.
     #[error(transparent)]
     Fabric(#[from] FabricError),

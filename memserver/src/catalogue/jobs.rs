@@ -4,8 +4,9 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use fpcache::TableName;
@@ -120,7 +121,7 @@ impl Mapping {
     }
 }
 
-/// What a thread does.
+/// What the thread does.
 pub(super) enum Job {
     Make(Box<CreateJob>),
     Drop(Box<Dropping>),
@@ -150,41 +151,55 @@ impl Job {
     }
 }
 
-/// Wakes the loop when a job has ended, however it did.
-struct WakeAtEnd(Waker);
-
-impl Drop for WakeAtEnd {
-    fn drop(&mut self) {
-        self.0.wake();
-    }
-}
-
-/// A job under way.
+/// The thread, the job under way, and the requests that wait for it.
 #[derive(Debug)]
-struct Running {
-    client: ClientId,
-    done: Receiver<Done>,
-    thread: JoinHandle<()>,
-}
-
-/// The job under way, and the requests that wait for it.
-#[derive(Debug, Default)]
 pub(super) struct Jobs {
-    running: Option<Running>,
+    /// `None` once the thread is to end.
+    send: Option<SyncSender<Job>>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+    /// Whose job is under way.
+    client: Option<ClientId>,
     waiting: VecDeque<(ClientId, Vec<u8>)>,
     /// The table that is being dropped: if that fails it is closed.
     pub(super) dropped: Option<(TableName, KeyKind)>,
     /// Its clients: they are hung up on when the job has ended, however it did.
     pub(super) farewells: Vec<ClientId>,
     pub(super) replies: VecDeque<(ClientId, Vec<u8>)>,
-    /// Whether the operating system has no thread.
-    #[cfg(test)]
-    pub(super) lacks_threads: bool,
 }
 
 impl Jobs {
+    /// Starts the thread, which wakes the loop whenever a job has ended, however it did.
+    pub(super) fn begin(waker: Waker) -> io::Result<Self> {
+        let (send, jobs) = sync_channel::<Job>(1);
+        let (tell, done) = sync_channel(1);
+        let run = move || {
+            lower_priority();
+            for job in jobs {
+                let failed = || Refusal::new(ErrorCode::Internal, "the thread for it has failed");
+                // What a panic leaves is dropped with the job.
+                let ended = catch_unwind(AssertUnwindSafe(|| job.run()));
+                if tell.send(ended.unwrap_or_else(|_| Done::Dropped(Err(failed().into())))).is_err() {
+                    return;
+                }
+                waker.wake();
+            }
+        };
+        let thread = Some(thread::Builder::new().name("fpcache-tables".into()).spawn(run)?);
+        Ok(Self {
+            send: Some(send),
+            done,
+            thread,
+            client: None,
+            waiting: VecDeque::new(),
+            dropped: None,
+            farewells: Vec::new(),
+            replies: VecDeque::new(),
+        })
+    }
+
     pub(super) fn is_busy(&self) -> bool {
-        self.running.is_some()
+        self.client.is_some()
     }
 
     /// Has a request wait for the job under way.
@@ -197,61 +212,19 @@ impl Jobs {
         if self.is_busy() { None } else { self.waiting.pop_front() }
     }
 
-    /// Starts a job for a client's request; the loop is woken when it is done. Where no thread can
-    /// be started the job comes back as it was.
-    pub(super) fn start(
-        &mut self,
-        client: ClientId,
-        job: Job,
-        waker: Waker,
-    ) -> Result<(), (Box<Job>, Refusal)> {
-        let (tell, done) = sync_channel(1);
-        // A thread that is not started drops what it was started with: a table that is to be
-        // dropped would be gone, and its readers not told.
-        let (hand_over, handed) = sync_channel::<Job>(1);
-        let run = move || {
-            lower_priority();
-            let _waking = WakeAtEnd(waker);
-            // Dropped before the loop is woken, also by a panic: that is how the loop learns of
-            // one.
-            let tell = tell;
-            if let Ok(job) = handed.recv() {
-                // Nobody listens any more if the memory node has ended.
-                let _ = tell.send(job.run());
-            }
-        };
-        let thread = match self.spawn(run) {
-            Ok(thread) => thread,
-            Err(error) => {
-                let why = format!("no thread can be started for it: {error}");
-                return Err((Box::new(job), Refusal::new(ErrorCode::Internal, why)));
-            }
-        };
-        self.running = Some(Running { client, done, thread });
-        // There is room for one, and the thread takes it.
-        let _ = hand_over.send(job);
-        Ok(())
-    }
-
-    fn spawn(&self, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-        #[cfg(test)]
-        if self.lacks_threads {
-            return Err(io::ErrorKind::WouldBlock.into());
+    /// Has the thread do a job for a client's request; none may be under way.
+    pub(super) fn start(&mut self, client: ClientId, job: Job) {
+        self.client = Some(client);
+        if let Some(send) = &self.send {
+            // It waits for one, and ends after this.
+            let _ = send.send(job);
         }
-        thread::Builder::new().name("fpcache-tables".into()).spawn(run)
     }
 
     /// The result of the job under way, once it is done.
     pub(super) fn take_done(&mut self) -> Option<(ClientId, Done)> {
-        let done = match self.running.as_ref()?.done.try_recv() {
-            Err(TryRecvError::Empty) => return None,
-            done => done,
-        };
-        let failed = || Refusal::new(ErrorCode::Internal, "the thread for it has failed");
-        // Nothing is left for it to do but to end, which is not waited for here: it may be waiting
-        // for a processor.
-        let Running { client, .. } = self.running.take()?;
-        Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed().into())))))
+        let done = self.done.try_recv().ok()?;
+        Some((self.client.take()?, done))
     }
 
     /// Forgets what a client that has gone was waiting for.
@@ -262,7 +235,8 @@ impl Jobs {
 
 impl Drop for Jobs {
     fn drop(&mut self) {
-        if let Some(Running { thread, .. }) = self.running.take() {
+        self.send = None;
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }

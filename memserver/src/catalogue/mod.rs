@@ -222,7 +222,7 @@ impl Catalogue {
                 BOOT_ID_FILE
             );
         }
-        let incarnation = new_incarnation();
+        let (incarnation, waker) = (new_incarnation(), Waker::new()?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let mut catalogue = Self {
             tables: Vec::new(),
@@ -232,7 +232,7 @@ impl Catalogue {
             readers: HashSet::new(),
             work_queue: WorkQueue::default(),
             farewells: VecDeque::new(),
-            jobs: Jobs::default(),
+            jobs: Jobs::begin(waker.clone()).map_err(TableOpenError::Thread)?,
             refusals: Refusals::default(),
             lobby: Lobby::new(incarnation)?,
             opening: Opening {
@@ -250,7 +250,7 @@ impl Catalogue {
             },
             reply_eviction: ReplyEviction::default(),
             folder,
-            waker: Waker::new()?,
+            waker,
             descriptors,
             started: clock.now(),
             sockets: None,

@@ -69,7 +69,8 @@ impl Catalogue {
                 Job::Make(Box::new(making))
             }
         };
-        self.start(client, job)
+        self.jobs.start(client, job);
+        Ok(Handled::Later)
     }
 
     /// Whether the name of a table over several memory nodes is free here but for ranges of the

@@ -55,33 +55,8 @@ impl Catalogue {
                 }
             },
         };
-        self.start(client, job)
-    }
-
-    /// Has a thread do a job; if there is none for it all stays as it was.
-    pub(super) fn start(&mut self, client: ClientId, job: Job) -> Result<Handled, Refusal> {
-        let Err((job, refusal)) = self.jobs.start(client, job, self.waker.clone()) else {
-            return Ok(Handled::Later);
-        };
-        match *job {
-            Job::Drop(mut dropping) => {
-                // Its clients are not known as such any more: they connect anew, and it is not told
-                // later that they have gone.
-                for client in self.jobs.farewells.drain(..) {
-                    dropping.table.node.disconnected(client);
-                    self.farewells.push_back(client);
-                }
-                self.jobs.dropped = None;
-                self.host(dropping.table);
-            }
-            Job::Remove(removing) => {
-                if let Some(closed) = self.closed.get_mut(&removing.name) {
-                    closed.left = removing.left;
-                }
-            }
-            Job::Make(_) | Job::Map(_) => {}
-        }
-        Err(refusal)
+        self.jobs.start(client, job);
+        Ok(Handled::Later)
     }
 
     /// Collects the results of the thread, and continues with the next request that waited for it.

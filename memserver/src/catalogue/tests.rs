@@ -23,8 +23,6 @@ pub(super) struct Script {
     says: Mutex<Work>,
     has_no_room: AtomicBool,
     pub(super) panics_at_end: AtomicBool,
-    /// Clients of which it was told that they had left.
-    pub(super) left: Mutex<Vec<ClientId>>,
     /// How often it was asked what it holds.
     counted: AtomicU32,
 }
@@ -36,7 +34,6 @@ impl Script {
             says: Mutex::new(says),
             has_no_room: AtomicBool::default(),
             panics_at_end: AtomicBool::default(),
-            left: Mutex::default(),
             counted: AtomicU32::new(0),
         })
     }
@@ -72,10 +69,6 @@ impl Service for Scripted {
 
     fn next_reply(&mut self, _: &mut Vec<u8>) -> Option<ClientId> {
         self.owed.pop()
-    }
-
-    fn disconnected(&mut self, client: ClientId) {
-        self.script.left.lock().expect("no panic while it was held").push(client);
     }
 
     fn work(&mut self) -> Work {
