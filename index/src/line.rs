@@ -48,9 +48,16 @@ impl Line {
         // floor(floor(256 * slope * dx) + c) / 256) = floor(slope * dx + c / 256), because c is an
         // integer and the floor of a quotient by an integer may be taken after the floor of its
         // dividend.
-        // Past 2^48 slots no intercept brings it back.
-        let scaled = self.scaled(dx);
-        let scaled = if scaled >> 56 == 0 { scaled as i64 } else { 1 << 56 };
+        let shift = ((self.0 >> 32) as u8).wrapping_sub(42);
+        let scaled = if shift < 64 {
+            // Keys that lie 2^11 apart or more, of which one word of the product is enough: it is
+            // below 2^62, and what follows is no more.
+            let rise = (u128::from(dx) * u128::from(u64::from(self.0 as u32) << 30)) >> 64;
+            (rise as u64 >> shift) as i64
+        } else {
+            // Past 2^48 slots no intercept brings it back.
+            self.scaled(dx).min(1 << 56) as i64
+        };
         ((scaled + self.intercept()) >> FRACTION_BITS).clamp(0, last)
     }
 
