@@ -45,6 +45,17 @@ pub trait InPlace {
     /// As for [`words`](Self::words).
     fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError>;
 
+    /// As [`record`](Self::record), of `N` words, which need not be in memory.
+    ///
+    /// # Errors
+    /// As for [`words`](Self::words).
+    #[inline(always)]
+    fn record_of<const N: usize>(&mut self, offset: u64) -> Result<[u64; N], FabricError> {
+        let mut out = [0; N];
+        self.record(offset, &mut out)?;
+        Ok(out)
+    }
+
     /// Copies words that are no record.
     ///
     /// # Errors
@@ -91,6 +102,11 @@ impl<L: InPlace> InPlace for &mut L {
     #[inline(always)]
     fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
         (**self).record(offset, out)
+    }
+
+    #[inline(always)]
+    fn record_of<const N: usize>(&mut self, offset: u64) -> Result<[u64; N], FabricError> {
+        (**self).record_of(offset)
     }
 
     fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {

@@ -63,6 +63,13 @@ impl InPlace for MappedInPlace<'_> {
         Ok(())
     }
 
+    #[inline(always)]
+    fn record_of<const N: usize>(&mut self, offset: u64) -> Result<[u64; N], FabricError> {
+        let record = self.area.memory.read_record(offset).map_err(|error| self.outside(error))?;
+        fence(Ordering::Acquire);
+        Ok(record)
+    }
+
     fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
         self.area.memory.read_words(offset, out).map_err(|error| self.outside(error))?;
         fence(Ordering::Acquire);

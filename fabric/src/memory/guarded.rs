@@ -49,6 +49,24 @@ impl SharedMemory {
         self.read_many(offset, out, stride)
     }
 
+    /// One such record of `N` words, in registers.
+    ///
+    /// # Errors
+    /// If the words reach past the end.
+    #[inline(always)]
+    pub fn read_record<const N: usize>(&self, offset: u64) -> Result<[u64; N], OutOfBounds> {
+        let mut out = [0; N];
+        let src: *const u64 = self.at(offset, size_of_val(&out))?.cast_const().cast();
+        // SAFETY: as in `read_records`.
+        if N > 0 && offset.is_multiple_of(8) && unsafe { try_record(src, &mut out) } {
+            return Ok(out);
+        }
+        // Other memory than that above, which would be no registers if this had its address.
+        let mut again = [0; N];
+        self.read_records(offset, &mut again, N)?;
+        Ok(again)
+    }
+
     /// Copies what a READ of `len` bytes lands, in the words that these take: records of `stride`
     /// words, or none if that is 0, and zeros after the last byte.
     #[inline(always)]
@@ -223,6 +241,8 @@ mod tests {
             memory.read_records(24, &mut out, stride).unwrap();
             assert_eq!(out, &words[3..][..stride * count], "{count} of {stride}");
         }
+        assert_eq!(memory.read_record(24).unwrap(), [103, 104, 105]);
+        assert!(memory.read_record::<3>(8192 - 16).is_err());
         assert!(memory.read_records(8192, &mut [0; 3], 3).is_err());
         assert!(memory.read_records(8192 - 16, &mut [0; 6], 3).is_err());
     }
@@ -237,5 +257,7 @@ mod tests {
             assert!(!out.contains(&7), "{out:?} was not written as a whole, {stride} at {offset}");
         }
         memory.read_records(0, &mut [], 0).unwrap();
+        assert_eq!(memory.read_record(4).unwrap(), [CHANGED, 0, 0], "no guard is aligned");
+        assert_eq!(memory.read_record(0).unwrap(), [0; 0]);
     }
 }
