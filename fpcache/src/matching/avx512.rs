@@ -54,13 +54,12 @@ struct Bytes {
 }
 
 impl From<Fingerprints<'_>> for Bytes {
-    /// The bytes of a window, no more than its words have.
+    /// The bytes of a window; none if its words have fewer.
     #[inline(always)]
     fn from(window: Fingerprints<'_>) -> Self {
-        let all = window.words.len() * 8;
-        let skip = window.skip.min(all);
-        let at = window.words.as_ptr().cast::<u8>().wrapping_add(skip);
-        Self { at, len: window.used.min(all - skip) }
+        let Fingerprints { words, skip, used, .. } = window;
+        let len = if skip.saturating_add(used) <= words.len() * 8 { used } else { 0 };
+        Self { at: words.as_ptr().cast::<u8>().wrapping_add(skip), len }
     }
 }
 
@@ -173,14 +172,24 @@ unsafe fn count_lines<const W: usize>(window: Bytes, wanted: u64) -> (u32, u32, 
     let skip = window.at.addr() % LINE;
     let (line, end) = (window.at.wrapping_sub(skip), skip + window.len / W * W);
     // Past the end, nothing of the last line.
-    let last = line.wrapping_add(end.saturating_sub(1) / LINE * LINE);
+    let last = line.wrapping_add(end.wrapping_sub(1) / LINE * LINE);
     let needle = broadcast::<W>(wanted);
-    let load = |ahead: usize, from: u64| {
-        let bytes = _bzhi_u64(from, end.saturating_sub(ahead) as u32);
-        // SAFETY: these bytes are the window's.
-        unsafe { load_masked(line.wrapping_add(ahead).min(last), bytes) }
-    };
-    let [a, b, c] = [load(0, u64::MAX << skip), load(LINE, u64::MAX), load(2 * LINE, u64::MAX)];
+    let masked = |ahead: usize, from| _bzhi_u64(from, end.saturating_sub(ahead) as u32);
+    let (a, b, c);
+    // SAFETY: as for `load_masked`, of bytes that are the window's.
+    unsafe {
+        asm!("vmovdqu8 {a}{{{in_a}}}{{z}}, zmmword ptr [{line}]",
+            "vmovdqu8 {b}{{{in_b}}}{{z}}, zmmword ptr [{second}]",
+            "vmovdqu8 {c}{{{in_c}}}{{z}}, zmmword ptr [{third}]",
+            a = out(zmm_reg) a, b = out(zmm_reg) b, c = out(zmm_reg) c,
+            line = in(reg) line,
+            second = in(reg) line.wrapping_add(LINE).min(last),
+            third = in(reg) line.wrapping_add(2 * LINE).min(last),
+            in_a = in(kreg) masked(0, u64::MAX << skip),
+            in_b = in(kreg) masked(LINE, u64::MAX),
+            in_c = in(kreg) masked(2 * LINE, u64::MAX),
+            options(nostack, readonly, preserves_flags));
+    }
     let lanes = [a, b, c].map(|v| equal_lanes::<W>(v, needle));
     let greatest = greatest_of::<W>(greatest_of::<W>(a, b), c);
     // Where the first one lies is unpredictable.
