@@ -38,6 +38,18 @@ impl FingerprintWidth {
         Self::ALL.into_iter().find(|w| w.bits() == bits).ok_or(UnknownWidth(bits))
     }
 
+    /// The width of this many bytes, if there is one.
+    #[inline(always)]
+    pub const fn of_bytes(bytes: usize) -> Option<Self> {
+        match bytes {
+            1 => Some(Self::Bits8),
+            2 => Some(Self::Bits16),
+            4 => Some(Self::Bits32),
+            8 => Some(Self::Bits64),
+            _ => None,
+        }
+    }
+
     /// Bits per fingerprint.
     pub const fn bits(self) -> u32 {
         8 * self.bytes() as u32

@@ -27,8 +27,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let context = held.as_mut().filter(|context| self.is_current(context))?;
         let ReaderContext { table, buffers, .. } = context;
         let Buffers { endpoint, lookup, .. } = buffers;
-        let answer = look_up_word(endpoint, table, lookup, key);
-        answer.is_answer().then(|| (answer, &table.view().geometry().shape))
+        let answer = look_up_word(endpoint, table, lookup, key)?;
+        Some((answer, &table.view().geometry().shape))
     }
 
     /// Looks up one key and passes the answer to `take`.

@@ -76,7 +76,19 @@ impl Rule {
     /// The plan for a window of `slots` slots for a key that the hot cache does not know.
     #[inline]
     pub fn choose(&self, slots: u32) -> Plan {
-        if slots < self.range_below { Plan::Range } else { self.otherwise }
+        if self.reads_range(slots) { Plan::Range } else { self.otherwise }
+    }
+
+    /// Whether such windows are read as a range.
+    #[inline(always)]
+    pub(crate) fn reads_range(&self, slots: u32) -> bool {
+        slots < self.range_below
+    }
+
+    /// The plan for windows that are not read as a range.
+    #[inline(always)]
+    pub(crate) fn otherwise(&self) -> Plan {
+        self.otherwise
     }
 
     /// Whether windows are read in two stages, but for short ones.

@@ -40,24 +40,20 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
 }
 
 /// Looks up one key of a table of words, where memory is looked at in place and nothing rare comes
-/// up: at a fraction of the instructions of [`look_up`], which is for what is no answer.
+/// up: at a fraction of the instructions of [`look_up`], which is for what has no answer here.
 #[inline(always)]
 pub fn look_up_word<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
     key: &K::Key,
-) -> WordAnswer {
+) -> Option<WordAnswer> {
     if !table.has_words() {
-        return WordAnswer::NONE;
+        return None;
     }
-    match endpoint.in_place(REGION) {
-        Ok(Some(look)) => {
-            let (records, copy) = (&mut scratch.record, &mut scratch.lists.copy);
-            scratch.matcher.run(WordLookup { look, table, key, records, copy })
-        }
-        _ => WordAnswer::NONE,
-    }
+    let Ok(Some(look)) = endpoint.in_place(REGION) else { return None };
+    let (records, copy) = (&mut scratch.record, &mut scratch.lists.copy);
+    scratch.matcher.run(WordLookup { look, table, key, records, copy })
 }
 
 /// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does,
@@ -128,8 +124,7 @@ fn look_for<K: KeySpace, E: Endpoint, R>(
     (key, wanted): (&K::Key, Wanted),
     take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
 ) -> Result<R, ReadError> {
-    let answer = look_up_word(endpoint, table, scratch, key);
-    if answer.is_answer() {
+    if let Some(answer) = look_up_word(endpoint, table, scratch, key) {
         let outcome = answer.outcome();
         return Ok(answer.value_in(&table.view().geometry().shape, |value| take(&outcome, value)));
     }

@@ -16,6 +16,7 @@ use fpcache_fabric::InPlace;
 use zerocopy::IntoBytes;
 
 use crate::cache::{CacheHandle, CachedSlot, HotCache};
+use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::layout::{REUSE_OFFSET, SegmentGeometry, Stored};
 use crate::matching::{Fingerprints, Kernels};
@@ -30,9 +31,9 @@ pub(super) use place::{Attempt, Slot};
 /// Keys that are under way together: their windows and slots fit a first-level cache.
 pub(in crate::read) const TOGETHER: usize = 32;
 
-/// Lookups of one table by the short way. `WORDS` says that the table [has
-/// words](Table::has_words), which lets the compiler leave out what these never need.
-pub(super) struct Attempts<'a, K: KeySpace, L, M, const WORDS: bool> {
+/// Lookups of one table by the short way. `WIDTH` is that of its fingerprints, in bytes, if it [has
+/// words](Table::has_words), and 0 if not: it lets the compiler leave out what words never need.
+pub(super) struct Attempts<'a, K: KeySpace, L, M, const WIDTH: usize> {
     pub(super) look: &'a mut L,
     pub(super) table: &'a Table<K>,
     pub(super) kernels: M,
@@ -54,7 +55,10 @@ pub(super) enum Seen {
     Rare,
 }
 
-impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, M, WORDS> {
+impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L, M, WIDTH> {
+    /// Whether the table has words.
+    const WORDS: bool = WIDTH > 0;
+
     /// Whether the short way led to the answer of one key; if not, the outcome may hold anything.
     #[inline(always)]
     pub(super) fn single(
@@ -106,7 +110,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         rule: &Rule,
         outcomes: &mut [Outcome],
     ) -> Result<bool, ReadError> {
-        let has_cache = !WORDS && self.table.cache().is_some();
+        let has_cache = !Self::WORDS && self.table.cache().is_some();
         let mut attempts = [Attempt::RARE; TOGETHER];
         let mut are_two_stage = true;
         self.locate_all(keys, rule, |this, at, attempt| {
@@ -120,17 +124,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         // Where it is one plan's, the code is that plan's.
         match are_two_stage {
             true => self.finish(keys, attempts, outcomes, |_| Plan::TwoStage),
-            false => self.finish(keys, attempts, outcomes, Self::plan_of),
-        }
-    }
-
-    /// The plan of a key. Words are read in two stages, or by range.
-    #[inline(always)]
-    pub(super) fn plan_of(attempt: &Attempt) -> Plan {
-        match attempt.plan {
-            Plan::Range => Plan::Range,
-            _ if WORDS => Plan::TwoStage,
-            plan => plan,
+            false => self.finish(keys, attempts, outcomes, |attempt| attempt.plan),
         }
     }
 
@@ -169,20 +163,31 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
     /// The hash of a key, which is kept where it may take long to compute.
     #[inline(always)]
     fn hash(&self, key: &K::Key, attempt: &Attempt) -> u64 {
-        if WORDS { K::hash(key) } else { attempt.hash }
+        if Self::WORDS { K::hash(key) } else { attempt.hash }
+    }
+
+    /// The table's geometry, of which constants are what `WIDTH` tells.
+    #[inline(always)]
+    fn geometry(&self) -> SegmentGeometry {
+        let geometry = *self.table.view().geometry();
+        let slot_bytes = WORD_SLOT_BYTES as usize;
+        match FingerprintWidth::of_bytes(WIDTH) {
+            Some(width) => SegmentGeometry { width, stores_fingerprints: true, slot_bytes, ..geometry },
+            None => geometry,
+        }
     }
 
     /// Bytes of a slot.
     #[inline(always)]
-    fn slot_bytes(&self) -> usize {
-        if WORDS { WORD_SLOT_BYTES as usize } else { self.table.view().geometry().slot_bytes }
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.geometry().slot_bytes
     }
 
     /// Matches a key's window.
     #[inline(always)]
     pub(super) fn match_window(&mut self, (key, attempt): (&K::Key, &Attempt)) -> Result<Slot, ReadError> {
-        let SegmentGeometry { width, stores_fingerprints, .. } = *self.table.view().geometry();
-        if !WORDS && !stores_fingerprints {
+        let SegmentGeometry { width, stores_fingerprints, .. } = self.geometry();
+        if !stores_fingerprints {
             return Ok(Slot::Rare);
         }
         let wanted = width.of_hash(self.hash(key, attempt));
@@ -234,7 +239,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
         (key, attempt): (&K::Key, &Attempt),
         outcome: &mut Outcome,
     ) -> Result<bool, ReadError> {
-        if WORDS {
+        if Self::WORDS {
             return self.verify_word(plan, (key, attempt), outcome);
         }
         outcome.plan = plan;

@@ -3,6 +3,7 @@
 use fpcache_fabric::InPlace;
 
 use super::attempt::{Attempts, TOGETHER};
+use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::matching::{Kernels, WithKernels};
 use crate::plan::Plan;
@@ -36,7 +37,7 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
         let rule = table.planner().single();
         let (look_at, copy) = (&mut look, &mut lists.copy);
         let records = &mut *record;
-        let mut attempts = Attempts::<_, _, _, false> { look: look_at, table, kernels, records, copy };
+        let mut attempts = Attempts::<_, _, _, 0> { look: look_at, table, kernels, records, copy };
         // Of its own, not the engine's: it can stay in registers.
         let mut outcome = Outcome::begun(Plan::TwoStage);
         // Groups are the engine's.
@@ -104,18 +105,20 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
             let (some, first) = (&some[..count], all.len());
             all.resize(first + count, Outcome::begun(Plan::TwoStage));
             let outcomes = &mut all[first..];
-            let (look_at, copy) = (&mut look, &mut lists.copy);
-            let kept = &mut *records;
-            let are_all = if by_words {
-                let mut attempts =
-                    Attempts::<_, _, _, true> { look: look_at, table, kernels, records: kept, copy };
-                attempts.group(some, &rule, outcomes)
-            } else if rule.uses_groups() {
-                Ok(false)
-            } else {
-                let mut attempts =
-                    Attempts::<_, _, _, false> { look: look_at, table, kernels, records: kept, copy };
-                attempts.group(some, &rule, outcomes)
+            let (look_at, copy, kept) = (&mut look, &mut lists.copy, &mut *records);
+            // What is called is one width's code.
+            macro_rules! group {
+                ($width:literal) => {
+                    Attempts::<_, _, _, $width> { look: look_at, table, kernels, records: kept, copy }
+                        .group(some, &rule, outcomes)
+                };
+            }
+            let are_all = match table.view().geometry().width {
+                FingerprintWidth::Bits16 if by_words => group!(2),
+                FingerprintWidth::Bits32 if by_words => group!(4),
+                FingerprintWidth::Bits64 if by_words => group!(8),
+                _ if rule.uses_groups() => Ok(false),
+                _ => group!(0),
             };
             if !matches!(are_all, Ok(true)) {
                 let mut engine = Engine {

@@ -4,9 +4,12 @@
 //! They go the [short way](super::attempt), and their answers stay in registers to the end. A round
 //! trip is a cache miss here, and instructions decide how many lookups wait for memory at a time.
 
+use std::num::NonZeroU64;
+
 use fpcache_fabric::InPlace;
 
 use super::attempt::{Attempt, Attempts, Seen, Slot, searched};
+use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::layout::{RecordShape, SlotState, SlotWord};
 use crate::matching::{Kernels, WithKernels};
@@ -15,7 +18,7 @@ use crate::read::outcome::Outcome;
 use crate::read::records::Records;
 use crate::read::verify::Rules;
 use crate::read::{Cost, ReadError};
-use crate::table::{Table, WORD_SLOT_BYTES};
+use crate::table::Table;
 
 /// A lookup that may be all there is to it.
 pub(super) struct WordLookup<'a, K: KeySpace, L> {
@@ -28,18 +31,16 @@ pub(super) struct WordLookup<'a, K: KeySpace, L> {
     pub(super) copy: &'a mut Vec<u64>,
 }
 
-/// Where the common course led, in two registers: to an answer, unless something rare showed.
+/// Where the common course led, in two registers.
 #[derive(Clone, Copy, Debug)]
 pub struct WordAnswer {
     /// Bits 0–31 the version, 32–55 the bytes that were read, then the flags.
-    head: u64,
+    head: NonZeroU64,
     value: u64,
 }
 
 impl WordAnswer {
-    /// No answer: the lookup is for the short way of other records, or the engine.
-    pub const NONE: Self = Self { head: 0, value: 0 };
-    const IS_ANSWER: u64 = 1 << 63;
+    const IS_ANSWER: NonZeroU64 = NonZeroU64::new(1 << 63).expect("a bit is set");
     const IS_THERE: u64 = 1 << 62;
     /// The window's slots were searched, not its fingerprints.
     const BY_RANGE: u64 = 1 << 61;
@@ -56,71 +57,99 @@ impl WordAnswer {
         }
     }
 
-    /// Whether it is one.
-    #[inline(always)]
-    pub fn is_answer(self) -> bool {
-        self.head & Self::IS_ANSWER != 0
-    }
-
     /// Passes the value to `take`, if the key is there; records of the table have this shape.
     #[inline(always)]
     pub fn value_in<R>(self, shape: &RecordShape, take: impl FnOnce(Option<&[u8]>) -> R) -> R {
         let value = self.value.to_le_bytes();
         let bytes = shape.value_bytes.unwrap_or(0).min(8) as usize;
-        let is_there = self.head & Self::IS_THERE != 0;
+        let is_there = self.head.get() & Self::IS_THERE != 0;
         take(is_there.then_some(&value[..bytes]))
     }
 
     /// The answer with what it cost.
     #[inline(always)]
     pub fn outcome(self) -> Outcome {
-        let is_there = self.head & Self::IS_THERE != 0;
-        let plan = if self.head & Self::BY_RANGE == 0 { Plan::TwoStage } else { Plan::Range };
+        let head = self.head.get();
+        let is_there = head & Self::IS_THERE != 0;
+        let plan = if head & Self::BY_RANGE == 0 { Plan::TwoStage } else { Plan::Range };
         let trips = 1 + u32::from(is_there && plan == Plan::TwoStage);
-        let bytes = self.head >> Self::BYTES & 0xff_ffff;
+        let bytes = head >> Self::BYTES & 0xff_ffff;
         let cost = Cost { round_trips: trips, reads: trips, bytes, ..Cost::default() };
-        Outcome { version: is_there.then_some(self.head as u32), cost, ..Outcome::begun(plan) }
+        Outcome { version: is_there.then_some(head as u32), cost, ..Outcome::begun(plan) }
     }
 }
 
+/// No answer. A call, so that the compiler knows what is rare.
+#[cold]
+#[inline(never)]
+fn rare() -> Option<WordAnswer> {
+    None
+}
+
 impl<K: KeySpace, L: InPlace> WithKernels for WordLookup<'_, K, L> {
-    type Output = WordAnswer;
+    type Output = Option<WordAnswer>;
 
     #[inline(always)]
-    fn run<M: Kernels>(self, kernels: M) -> WordAnswer {
-        self.answer(kernels).unwrap_or(WordAnswer::NONE)
+    fn run<M: Kernels>(self, kernels: M) -> Option<WordAnswer> {
+        match self.table.view().geometry().width {
+            FingerprintWidth::Bits16 => self.answer::<M, 2>(kernels),
+            FingerprintWidth::Bits32 => self.answer::<M, 4>(kernels),
+            FingerprintWidth::Bits64 => self.answer::<M, 8>(kernels),
+            // No tables of words have these.
+            FingerprintWidth::Bits8 => None,
+        }
     }
 }
 
 impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
     #[inline(always)]
-    fn answer<M: Kernels>(self, kernels: M) -> Option<WordAnswer> {
+    fn answer<M: Kernels, const WIDTH: usize>(self, kernels: M) -> Option<WordAnswer> {
         let Self { mut look, table, key, records, copy } = self;
-        let found = table.view().models().resident()?.find_shared(key)?;
-        let mut steps = Attempts::<_, _, _, true> { look: &mut look, table, kernels, records, copy };
+        let Some(directory) = table.view().models().resident() else { return rare() };
+        let Some(found) = directory.find_shared(key) else { return rare() };
+        let mut steps = Attempts::<_, _, _, WIDTH> { look: &mut look, table, kernels, records, copy };
         let mut attempt = steps.locate_in(found, key, table.planner().single());
-        let plan = Attempts::<K, L, M, true>::plan_of(&attempt);
-        attempt.slot = if plan == Plan::Range {
+        // The code to the end is one plan's.
+        if attempt.plan == Plan::Range {
             steps.prefetch_first(&attempt);
-            steps.search_slots(key, &attempt).ok()?
+            attempt.slot = steps.search_slots(key, &attempt).ok()?;
+            steps.word(Plan::Range, key, &attempt)
         } else {
             // The record is likely to lie near the predicted slot.
             steps.prefetch_near(&attempt);
-            steps.match_window((key, &attempt)).ok()?
-        };
-        searched();
-        let (seen, value) = match attempt.slot {
-            Slot::At(slot) => (Seen::Found, Some(steps.word_at(key, &attempt, slot)?)),
-            Slot::Absent if steps.is_held().ok()? => (Seen::Nothing, None),
-            _ => return None,
-        };
-        let cost = steps.cost(plan, &attempt, seen);
-        look.count(cost.round_trips, cost.reads, cost.bytes).ok()?;
-        Some(WordAnswer::new(plan, cost, value))
+            attempt.slot = steps.match_window((key, &attempt)).ok()?;
+            steps.word(Plan::TwoStage, key, &attempt)
+        }
     }
 }
 
-impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, M, WORDS> {
+impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L, M, WIDTH> {
+    /// The answer of a key whose window was searched.
+    #[inline(always)]
+    fn word(&mut self, plan: Plan, key: &K::Key, attempt: &Attempt) -> Option<WordAnswer> {
+        searched();
+        match attempt.slot {
+            Slot::At(slot) => {
+                let found = self.word_at(key, attempt, slot)?;
+                self.answered(plan, (attempt, Seen::Found), Some(found))
+            }
+            Slot::Absent if self.is_held().ok()? => self.answered(plan, (attempt, Seen::Nothing), None),
+            _ => rare(),
+        }
+    }
+
+    #[inline(always)]
+    fn answered(
+        &mut self,
+        plan: Plan,
+        (attempt, seen): (&Attempt, Seen),
+        found: Option<(SlotWord, u64)>,
+    ) -> Option<WordAnswer> {
+        let cost = self.cost(plan, attempt, seen);
+        self.look.count(cost.round_trips, cost.reads, cost.bytes).ok()?;
+        Some(WordAnswer::new(plan, cost, found))
+    }
+
     /// Whether this is the answer in a table of words.
     #[inline(always)]
     pub(super) fn verify_word(
@@ -148,8 +177,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
     /// before.
     #[inline(always)]
     fn word_at(&mut self, key: &K::Key, attempt: &Attempt, slot: u32) -> Option<(SlotWord, u64)> {
-        let mut record = [0; 3];
-        self.look.record(attempt.slot_address(slot, WORD_SLOT_BYTES as usize), &mut record).ok()?;
+        let record = self.look.record_of(attempt.slot_address(slot, self.slot_bytes())).ok()?;
         let [word, shown, value] = record;
         let word = SlotWord::from_bits(word);
         let is_answer = Some(shown) == K::word(key)

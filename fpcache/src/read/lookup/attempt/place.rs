@@ -128,7 +128,7 @@ impl Attempt {
     }
 }
 
-impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, M, WORDS> {
+impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L, M, WIDTH> {
     /// Where a key can be, if the page of the directory for it is here.
     #[inline(always)]
     pub(super) fn locate(&self, key: &K::Key, rule: &Rule) -> Option<Attempt> {
@@ -149,9 +149,14 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
 
     #[inline(always)]
     fn attempt(&self, target: &SlotWindow, key: &K::Key, rule: &Rule) -> Attempt {
-        let hash = if WORDS { 0 } else { K::hash(key) };
-        let plan = rule.choose(target.window.len());
-        Attempt::of(target, (plan, hash), self.table.view().geometry())
+        let hash = if Self::WORDS { 0 } else { K::hash(key) };
+        let plan = match rule.reads_range(target.window.len()) {
+            true => Plan::Range,
+            // Words are read by no other.
+            false if Self::WORDS => Plan::TwoStage,
+            false => rule.otherwise(),
+        };
+        Attempt::of(target, (plan, hash), &self.geometry())
     }
 
     /// Where each of a group of keys can be. In a directory that outgrows the cache, keys wait for
@@ -185,7 +190,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
                     };
                     found.map(|found| self.locate_in(found, key, rule))
                 }
-                None if WORDS => None,
+                None if Self::WORDS => None,
                 None => self.locate(key, rule),
             };
             if let Some(attempt) = attempt {
@@ -218,7 +223,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, 
     /// Has what a key's plan looks at first fetched.
     #[inline(always)]
     pub(in crate::read::lookup) fn prefetch_first(&self, attempt: &Attempt) {
-        match Self::plan_of(attempt) {
+        match attempt.plan {
             Plan::Range => {
                 let first = attempt.slot_address(attempt.window.first, self.slot_bytes());
                 self.look.prefetch(first, attempt.window.len() as usize * self.slot_bytes());
