@@ -213,21 +213,21 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn key_kind(&self, within: Duration) -> Result<Option<KeyKind>, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
         self.reconnect(self.number(), deadline)?;
-        let connection = Arc::clone(&self.session().connection);
+        let (connection, number) = self.connected();
         let mut endpoint = connection.endpoint();
         endpoint.set_patience(deadline.remaining(self.clock.now()).unwrap_or(within));
-        read_kind(&mut endpoint).map_err(|error| self.or_dropped(error.into(), deadline))
+        read_kind(&mut endpoint).map_err(|error| self.or_dropped(error.into(), number, deadline))
     }
 
     /// The parameters of the memory node's table, whatever the budget; `None` if it has none yet.
     pub(crate) fn parameters(&self, within: Duration) -> Result<Option<TableParameters>, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
         self.reconnect(self.number(), deadline)?;
-        let session = Arc::clone(&*self.session());
+        let (session, number) = self.current();
         match session.read_parameters(deadline.remaining(self.clock.now()).unwrap_or(within)) {
             Ok(parameters) => Ok(Some(parameters)),
             Err(OpenError::Empty) => Ok(None),
-            Err(error) => Err(self.or_dropped(error.into(), deadline)),
+            Err(error) => Err(self.or_dropped(error.into(), number, deadline)),
         }
     }
 
@@ -254,7 +254,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             matches!(request, Request::Stats | Request::Sockets | Request::LoadBegin { .. });
         loop {
             self.reconnect(self.number(), deadline)?;
-            let connection = Arc::clone(&self.session().connection);
+            let (connection, number) = self.connected();
             let creation = expected_creation.unwrap_or(connection.creation());
             request.encode::<K>(creation, &mut bytes);
             match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
@@ -268,7 +268,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 // It may have been executed before the table was gone.
                 Err(error) if matches!(request, Request::LoadCommit(_)) => return Err(error),
-                Err(error) => match self.or_dropped(error, deadline) {
+                Err(error) => match self.or_dropped(error, number, deadline) {
                     ClientError::Fabric(_) if is_repeatable && !connection.is_alive() => {
                         is_repeatable = false
                     }

@@ -80,11 +80,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             *writer = self.new_writer()?;
         }
         let limits = SendLimits::new(within, &*self.clock);
-        let (mut left, mut retry) = (within, Retry::new(within));
+        let (mut left, mut retry, mut is_dropped) = (within, Retry::new(within), false);
         let (ahead, first) = loop {
             let only = std::iter::once(*operation);
             let ahead = self.fill_for(writer, only, true, left, (limits, &mut retry))?;
-            self.reconnect_lane(connection, limits.deadline)?;
+            self.reconnect_lane(connection, is_dropped, limits.deadline)?;
             writer.next_request();
             match writer.post::<K>(&ahead, connection, false, limits, &*self.clock) {
                 Ok(posted) => break (ahead, First::Posted(posted)),
@@ -92,8 +92,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(Sending::Refused(refusal)) => return Err(refusal.into()),
                 // This lane, or the code that knows the table's shape, has not noticed yet that the
                 // table was dropped.
-                Err(Sending::OtherTable | Sending::Dropped(_)) => {
-                    self.before_refilling(limits, &mut retry)?;
+                Err(failed @ (Sending::OtherTable | Sending::Dropped(_))) => {
+                    is_dropped = matches!(failed, Sending::Dropped(_));
+                    let gone = if is_dropped { connection.creation() } else { writer.creation };
+                    self.before_refilling(gone, limits, &mut retry)?;
                     left = limits.left(&*self.clock);
                 }
                 Err(failed) => break (ahead, First::Failed(failed)),
@@ -119,24 +121,26 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         replies.clear();
         let mut retry = Retry::new(limits.within);
         let ended = loop {
-            let ended = self.send_until_answered(writer, limits, replies, |writer, sent_before| {
-                let posted = match first.take() {
-                    Some(First::Posted(posted)) => posted,
-                    Some(First::Answered) => return Ok(()),
-                    Some(First::Failed(failed)) => return Err(failed),
-                    None => {
-                        self.reconnect_lane(connection, limits.deadline).map_err(Sending::Never)?;
-                        writer.post::<K>(&ahead, connection, sent_before, limits, &*self.clock)?
-                    }
-                };
-                let part = limits.part(&*self.clock);
-                connection.wait(posted, &mut writer.reply, part).map_err(Sending::of)
-            });
+            let ended =
+                self.send_until_answered(writer, limits, replies, |writer, sent_before, is_dropped| {
+                    let posted = match first.take() {
+                        Some(First::Posted(posted)) => posted,
+                        Some(First::Answered) => return Ok(()),
+                        Some(First::Failed(failed)) => return Err(failed),
+                        None => {
+                            self.reconnect_lane(connection, is_dropped, limits.deadline)
+                                .map_err(Sending::Never)?;
+                            writer.post::<K>(&ahead, connection, sent_before, limits, &*self.clock)?
+                        }
+                    };
+                    let part = limits.part(&*self.clock);
+                    connection.wait(posted, &mut writer.reply, part).map_err(Sending::of)
+                });
             let refilled = match ended {
                 Ok(()) => break Ok(()),
                 Err(Failed::Call(error)) => break Err(error),
                 Err(Failed::OtherTable) => self
-                    .before_refilling(limits, &mut retry)
+                    .before_refilling(writer.creation, limits, &mut retry)
                     .and_then(|()| self.refill(writer, &mut ahead, limits.left(&*self.clock))),
             };
             if let Err(error) = refilled {
@@ -172,9 +176,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Some(self.settle(lane))
     }
 
-    /// Reconnects a lane that has lost its memory node.
-    fn reconnect_lane(&self, connection: &mut T::Connection, deadline: Deadline) -> Result<(), FabricError> {
-        if !connection.is_alive() {
+    /// Reconnects a lane that has lost its memory node, or whose table is known to be dropped.
+    fn reconnect_lane(
+        &self,
+        connection: &mut T::Connection,
+        is_dropped: bool,
+        deadline: Deadline,
+    ) -> Result<(), FabricError> {
+        if is_dropped || !connection.is_alive() {
             self.tally.reconnects.add(1);
             *connection = self.connector.connect(deadline)?;
         }

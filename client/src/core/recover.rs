@@ -44,6 +44,16 @@ pub(super) enum AttemptError {
     Read(ReadError),
 }
 
+impl AttemptError {
+    /// Whether the table may have been dropped: it could not be opened, or makes no sense.
+    fn may_be_of_dropped(&self) -> bool {
+        match self {
+            Self::Open(error) => !matches!(error, OpenError::Fabric(_) | OpenError::Moving { .. }),
+            Self::Read(error) => matches!(error, ReadError::Corrupt(_)),
+        }
+    }
+}
+
 /// What can be done after an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
@@ -117,13 +127,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         failure: Failure,
         retry: &mut Retry,
     ) -> Result<NextStep, ClientError> {
+        if failure.error.may_be_of_dropped() && self.was_dropped(failure.number, retry) {
+            self.tally.retries.add(1);
+            return self.leave(held, failure.number, retry);
+        }
         let error = match failure.error {
             AttemptError::Read(error) => error,
             AttemptError::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
             // The next attempt opens it.
             AttemptError::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
-            // This connection is about to be closed: reconnecting shows what is there.
-            AttemptError::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
             AttemptError::Open(OpenError::Empty) if self.has_opened.load(Ordering::Acquire) => {
                 // It may have got its first parameters since the attempt looked: another one knows.
                 if std::mem::replace(&mut retry.has_found_none, true) {
@@ -131,7 +143,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 ReadError::Contended { attempts: 1 }
             }
-            AttemptError::Open(error) => self.explained(error, retry)?,
+            AttemptError::Open(error) => self.explained(error, failure.number, retry)?,
         };
         self.tally.retries.add(1);
         let deadline = retry.deadline(&*self.clock);
@@ -153,7 +165,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             error @ ReadError::Unfinished { .. } => {
                 return Err(ClientError::Deadline { deadline: retry.within, last: error });
             }
-            ReadError::Corrupt(_) if self.was_dropped(retry) => retry.pause(&*self.clock),
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
         Ok(NextStep::Again)
@@ -161,7 +172,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// What a table that could not be opened is an error of: its keys may be of another kind than
     /// this client's. Not an error of the call if the table was dropped meanwhile.
-    fn explained(&self, error: OpenError, retry: &Retry) -> Result<ReadError, ClientError> {
+    fn explained(&self, error: OpenError, seen: u64, retry: &Retry) -> Result<ReadError, ClientError> {
         let OpenError::Superblock(SuperblockError::Corrupt(_)) = &error else { return Err(error.into()) };
         let connection = Arc::clone(&self.session().connection);
         let mut endpoint = connection.endpoint();
@@ -169,7 +180,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         match read_kind(&mut endpoint) {
             Ok(Some(theirs)) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
             // Between the look that found other keys and this one.
-            _ if self.was_dropped(retry) => Ok(ReadError::Contended { attempts: 1 }),
+            _ if self.was_dropped(seen, retry) => Ok(ReadError::Contended { attempts: 1 }),
             _ => Err(error.into()),
         }
     }
@@ -188,6 +199,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             retry.pause(&*self.clock);
         }
         match self.refresh(held, seen, retry.left(&*self.clock)) {
+            // Of a table that was dropped there is never a newer one.
+            Ok(Some(_)) if retry.stale > 1 && self.number() == seen && self.was_dropped(seen, retry) => {
+                self.leave(held, seen, retry)
+            }
             Ok(Some(next)) => Ok(next),
             Ok(None) => {
                 // The old table is useless now, and fetching the new one may need its memory.
@@ -201,16 +216,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(NextStep::Again)
             }
             Err(OpenError::Moving { .. }) => Ok(NextStep::Again),
-            Err(_) if self.was_dropped(retry) => Ok(NextStep::Again),
+            Err(_) if self.was_dropped(seen, retry) => self.leave(held, seen, retry),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether the table of the session in use was dropped, or its memory node has hung up: the
-    /// next attempt learns what is there.
-    pub(super) fn was_dropped(&self, retry: &Retry) -> bool {
-        let connection = Arc::clone(&self.session().connection);
-        if !connection.is_alive() {
+    /// Whether the table with the number `seen` was dropped, its memory node has hung up, or
+    /// another one is in use by now: the next attempt learns what is there.
+    pub(super) fn was_dropped(&self, seen: u64, retry: &Retry) -> bool {
+        let (connection, number) = self.connected();
+        if number != seen || !connection.is_alive() {
             return true;
         }
         let mut reuse = [0];
@@ -220,20 +235,40 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         read.is_ok() && reuse == [DROPPED]
     }
 
-    /// The error of a call that was not answered; that there is no such table, if that is why.
-    #[cold]
-    pub(super) fn or_dropped(&self, error: ClientError, deadline: Deadline) -> ClientError {
-        let is_lost = match &error {
-            ClientError::Fabric(e) | ClientError::Open(OpenError::Fabric(e)) => {
-                e.kind() == FabricErrorKind::Reconnect
-            }
-            ClientError::Open(OpenError::Superblock(SuperblockError::Dropped)) => true,
-            _ => false,
-        };
-        if !is_lost {
-            return error;
+    /// Leaves the table with the number `seen`, which was dropped, for what is there.
+    fn leave(
+        &self,
+        held: &mut HeldContext<K, T>,
+        seen: u64,
+        retry: &mut Retry,
+    ) -> Result<NextStep, ClientError> {
+        let deadline = retry.deadline(&*self.clock);
+        if deadline.has_passed(self.clock.now()) {
+            let last = ReadError::Contended { attempts: 1 };
+            return Err(ClientError::Deadline { deadline: retry.within, last });
         }
-        match self.reconnect(self.number(), deadline).map_err(ClientError::from) {
+        retry.pause(&*self.clock);
+        *held = None;
+        self.leave_dropped(seen, deadline)?;
+        Ok(NextStep::Again)
+    }
+
+    /// The error of a call to the table with the number `seen` that was not answered; that there is
+    /// no such table, if that is why.
+    #[cold]
+    pub(super) fn or_dropped(&self, error: ClientError, seen: u64, deadline: Deadline) -> ClientError {
+        let connected = match &error {
+            ClientError::Fabric(e) | ClientError::Open(OpenError::Fabric(e))
+                if e.kind() == FabricErrorKind::Reconnect =>
+            {
+                self.reconnect(seen, deadline)
+            }
+            ClientError::Open(OpenError::Superblock(SuperblockError::Dropped)) => {
+                self.leave_dropped(seen, deadline)
+            }
+            _ => return error,
+        };
+        match connected.map_err(ClientError::from) {
             Err(gone @ ClientError::NoSuchTable { .. }) => gone,
             _ => error,
         }
@@ -259,8 +294,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             return Err(error);
         }
         retry.pause(&*self.clock);
-        *held = None;
-        Ok(self.reconnect(self.number(), deadline)?)
+        let seen = held.take().map_or_else(|| self.number(), |context| context.number);
+        match error {
+            ClientError::NoSuchTable { .. } => Ok(self.leave_dropped(seen, deadline)?),
+            _ => Ok(self.reconnect(seen, deadline)?),
+        }
     }
 
     /// Brings the table with the number `seen` up to date, unless another thread has done so;

@@ -18,6 +18,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         (Arc::clone(&session), self.number())
     }
 
+    /// The connection in use and the number of its session.
+    pub(super) fn connected(&self) -> (Arc<T::Connection>, u64) {
+        let session = self.session();
+        (Arc::clone(&session.connection), self.number())
+    }
+
     /// Puts a new session in the place of the one whose table has the number `seen`, unless another
     /// thread has changed anything: what that one fetched meanwhile stays.
     pub(super) fn replace(&self, seen: u64, connection: Arc<T::Connection>) {
@@ -59,17 +65,33 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// node. One thread connects while the others wait, each until its own deadline; calls that
     /// need no connection continue.
     pub(super) fn reconnect(&self, seen: u64, deadline: Deadline) -> Result<(), FabricError> {
-        let is_lost = || {
+        self.connect_anew(seen, deadline, || {
             let (session, number) = self.current();
             number == seen && !session.connection.is_alive()
-        };
-        if !is_lost() {
+        })
+    }
+
+    /// Leaves the session with the number `seen` if it is still in use, because its table was
+    /// dropped, and connects anew: the memory node hangs up only when all of the table is gone, but
+    /// tells from the beginning of the drop what has the name.
+    pub(super) fn leave_dropped(&self, seen: u64, deadline: Deadline) -> Result<(), FabricError> {
+        self.connect_anew(seen, deadline, || self.number() == seen)
+    }
+
+    /// Puts a new connection in the place of the session with the number `seen`, if that `is_over`.
+    fn connect_anew(
+        &self,
+        seen: u64,
+        deadline: Deadline,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), FabricError> {
+        if !is_over() {
             return Ok(());
         }
         let turn = self.connecting.take(deadline, &*self.clock);
         let _turn =
             turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread, which connects" })?;
-        if is_lost() {
+        if is_over() {
             self.tally.reconnects.add(1);
             self.replace(seen, Arc::new(self.connector.connect(deadline)?));
         }

@@ -80,7 +80,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             match self.send(writer, &ahead, limits, replies) {
                 Ok(()) => return Ok(writer.batch.len()),
                 Err(Failed::Call(error)) => return Err(error),
-                Err(Failed::OtherTable) => self.before_refilling(limits, &mut retry)?,
+                Err(Failed::OtherTable) => self.before_refilling(writer.creation, limits, &mut retry)?,
             }
             // By the shape of the other table.
             (is_first, left) = (true, limits.left(&*self.clock));
@@ -102,18 +102,27 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.fill_for(&mut writer, operations, true, within, (limits, &mut retry)).map(drop)
     }
 
-    /// Lets threads and lanes learn that there is another table, before a request for it is put
-    /// together.
-    pub(super) fn before_refilling(&self, limits: SendLimits, retry: &mut Retry) -> Result<(), ClientError> {
+    /// Lets threads and lanes learn that there is another table than the one with the creation
+    /// number `gone`, before a request for it is put together.
+    pub(super) fn before_refilling(
+        &self,
+        gone: u64,
+        limits: SendLimits,
+        retry: &mut Retry,
+    ) -> Result<(), ClientError> {
         if limits.deadline.has_passed(self.clock.now()) {
             let waiting_for = "a connection to the recreated table";
             return Err(FabricError::DeadlinePassed { waiting_for }.into());
         }
         self.tally.resent.add(1);
         retry.pause(&*self.clock);
-        // Putting a request together reads nothing, so that it does not notice a lost connection by
-        // itself.
-        Ok(self.reconnect(self.number(), limits.deadline)?)
+        // Putting a request together reads nothing, so that it does not notice a lost connection, or
+        // that the table was dropped, by itself.
+        let (connection, number) = self.connected();
+        match connection.creation() == gone {
+            true => Ok(self.leave_dropped(number, limits.deadline)?),
+            false => Ok(self.reconnect(number, limits.deadline)?),
+        }
     }
 
     /// Makes one change.
@@ -167,8 +176,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<ValuesAhead<'v>, ClientError> {
         loop {
             match self.fill(writer, operations.clone(), is_first, left) {
-                Err(error) if error.is_misfit() && self.was_dropped(retry) => {
-                    self.before_refilling(limits, retry)?;
+                Err(error) if error.is_misfit() && self.was_dropped(self.number(), retry) => {
+                    self.before_refilling(writer.creation, limits, retry)?;
                     left = limits.left(&*self.clock);
                 }
                 filled => return filled,
@@ -293,9 +302,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
         match filled {
             Err(ClientError::Open(OpenError::Budget { .. })) => {
-                let session = Arc::clone(&self.session());
+                let (session, number) = self.current();
                 let shape = session.read_shape(left());
-                let shape = shape.map_err(|error| self.or_dropped(error.into(), deadline))?;
+                let shape = shape.map_err(|error| self.or_dropped(error.into(), number, deadline))?;
                 self.has_opened.store(true, Ordering::Release);
                 fill(session.connection.creation(), &shape, None)
             }
@@ -333,8 +342,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), Failed> {
         writer.next_request();
-        self.send_until_answered(writer, limits, replies, |writer, sent_before| {
-            let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
+        let mut used = self.number();
+        self.send_until_answered(writer, limits, replies, |writer, sent_before, is_dropped| {
+            if is_dropped {
+                self.leave_dropped(used, limits.deadline).map_err(Sending::Never)?;
+            }
+            let (connection, number) = self.living_connection(limits.deadline).map_err(Sending::Never)?;
+            used = number;
             if !sent_before && self.is_known_dropped() {
                 let why = "the table of this connection was dropped";
                 return Err(Sending::Dropped(Refusal::new(ErrorCode::NoSuchTable, why)));
@@ -344,19 +358,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         })
     }
 
-    /// Has a request sent until it is answered or its time is over, and takes the replies.
+    /// Has a request sent until it is answered or its time is over, and takes the replies. An
+    /// attempt is told whether the request may have been sent before, and whether the last one came
+    /// over a connection whose table was dropped.
     pub(super) fn send_until_answered(
         &self,
         writer: &mut Writer,
         limits: SendLimits,
         replies: &mut Vec<WriteReply>,
-        mut attempt: impl FnMut(&mut Writer, bool) -> Result<(), Sending>,
+        mut attempt: impl FnMut(&mut Writer, bool, bool) -> Result<(), Sending>,
     ) -> Result<(), Failed> {
         // Whether the request may have arrived; and whether it, or something ahead of it, was sent.
-        let (mut sent, mut begun) = (false, false);
+        let (mut sent, mut begun, mut is_dropped) = (false, false, false);
         let mut retry = Retry::new(limits.within);
         loop {
-            let error = match attempt(writer, sent).and_then(|()| of_its_table(&writer.reply)) {
+            let attempted = attempt(writer, sent, std::mem::take(&mut is_dropped));
+            let error = match attempted.and_then(|()| of_its_table(&writer.reply)) {
                 Ok(()) => return Ok(take_replies(writer, sent, replies)?),
                 Err(Sending::Never(error)) if !begun && !matches!(error, FabricError::DamagedRequest) => {
                     return Err(error.into());
@@ -369,7 +386,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     if limits.deadline.has_passed(self.clock.now()) {
                         return Err(if sent { unknown(&refusal) } else { refusal.into() });
                     }
-                    // It is about to be closed. Reconnecting shows what is there.
+                    // Another connection shows what is there.
+                    is_dropped = true;
                     retry.pause(&*self.clock);
                     continue;
                 }
@@ -407,17 +425,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             })
     }
 
-    /// The session's connection, renewed if it has lost its memory node.
-    fn living_connection(&self, deadline: Deadline) -> Result<Arc<T::Connection>, FabricError> {
-        let (connection, number) = {
-            let session = self.session();
-            (Arc::clone(&session.connection), self.number())
-        };
+    /// The session's connection, renewed if it has lost its memory node, and the session's number.
+    fn living_connection(&self, deadline: Deadline) -> Result<(Arc<T::Connection>, u64), FabricError> {
+        let (connection, number) = self.connected();
         if connection.is_alive() {
-            return Ok(connection);
+            return Ok((connection, number));
         }
         self.reconnect(number, deadline)?;
-        Ok(Arc::clone(&self.session().connection))
+        Ok(self.connected())
     }
 
     /// Has the hot cache forget where a key was that is gone.

@@ -3,7 +3,7 @@
 //! goes on.
 
 use std::borrow::Borrow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -13,8 +13,7 @@ use fpcache_client::{
     Changes, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape, RecordToken, TableClient,
     TableName, TableParameters, Tables,
 };
-use fpcache_fabric::shm::{ListenOptions, Listener};
-use fpcache_fabric::{ClientId, Export, Handled, Service, Serving, Waker, Work};
+use fpcache_fabric::{ClientId, Export, Handled, Service, Serving, Waker, Work, shm, tcp};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 /// Operations of requests, as `fpcache::message` draws them.
@@ -37,21 +36,36 @@ enum Executed {
     No,
 }
 
+/// Where a drop stands still.
+#[derive(Default)]
+pub struct Halts {
+    /// The memory node refuses what is asked of the table, whose memory is as it was.
+    pub refuses: AtomicBool,
+    /// No client is hung up on.
+    pub keeps_clients: AtomicBool,
+}
+
 /// A catalogue behind a trap, and how many writes have reached it.
 struct Trapped {
     catalogue: Catalogue,
     trap: Arc<Mutex<Option<Trap>>>,
     writes: Arc<AtomicU64>,
+    halts: Arc<Halts>,
 }
 
 impl Service for Trapped {
     fn export(&mut self, name: &[u8]) -> Option<Export> {
-        self.catalogue.export(name)
+        let is_refused = !name.is_empty() && self.halts.refuses.load(Ordering::Relaxed);
+        if is_refused { None } else { self.catalogue.export(name) }
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.writes.fetch_add(u64::from(request[0] == WRITE), Ordering::Relaxed);
         let sprung = self.trap.lock().unwrap().take_if(|trap| trap.operation == request[0]);
+        if self.halts.refuses.load(Ordering::Relaxed) {
+            // As a client whose table it does not have any more.
+            return self.catalogue.handle(ClientId(u64::MAX), request, reply);
+        }
         let Some(Trap { executed, renew, .. }) = sprung else {
             return self.catalogue.handle(client, request, reply);
         };
@@ -69,7 +83,7 @@ impl Service for Trapped {
     }
 
     fn next_farewell(&mut self) -> Option<ClientId> {
-        self.catalogue.next_farewell()
+        if self.halts.keeps_clients.load(Ordering::Relaxed) { None } else { self.catalogue.next_farewell() }
     }
 
     fn work(&mut self) -> Work {
@@ -89,32 +103,71 @@ impl Service for Trapped {
     }
 }
 
-struct Node {
-    directory: Directory,
-    tables: Tables,
+pub struct Node {
+    _directory: Directory,
+    url: String,
+    pub tables: Tables,
     trap: Arc<Mutex<Option<Trap>>>,
     writes: Arc<AtomicU64>,
+    pub halts: Arc<Halts>,
     _serving: Serving,
 }
 
+/// How clients reach a memory node.
+#[derive(Clone, Copy)]
+pub enum Over {
+    SharedMemory,
+    Sockets,
+}
+
 impl Node {
-    /// A memory node with a table of one record, the key of 7.
     fn start<K: TestKeys>(parameters: TableParameters) -> Self {
+        Self::start_over::<K>(Over::SharedMemory, parameters)
+    }
+
+    /// A memory node with a table of one record, the key of 7.
+    pub fn start_over<K: TestKeys>(over: Over, parameters: TableParameters) -> Self {
         let directory = Directory::new();
         let config = CatalogueConfig::of(64 << 20);
         let (trap, writes) = (Arc::<Mutex<Option<Trap>>>::default(), Arc::<AtomicU64>::default());
         let mut catalogue = Catalogue::open(&config).unwrap();
         make::<K>(&mut catalogue, parameters);
-        let trapped = Trapped { catalogue, trap: Arc::clone(&trap), writes: Arc::clone(&writes) };
-        let listener = Listener::bind(&directory.address(), ListenOptions::default()).unwrap();
-        let serving = listener.spawn(trapped).unwrap();
-        let tables = Tables::connect(&directory.url()).unwrap();
-        Self { directory, tables, trap, writes, _serving: serving }
+        let halts = Arc::<Halts>::default();
+        let trapped = Trapped {
+            catalogue,
+            trap: Arc::clone(&trap),
+            writes: Arc::clone(&writes),
+            halts: Arc::clone(&halts),
+        };
+        let (url, serving) = match over {
+            Over::SharedMemory => {
+                let listener =
+                    shm::Listener::bind(&directory.address(), shm::ListenOptions::default()).unwrap();
+                (directory.url(), listener.spawn(trapped).unwrap())
+            }
+            Over::Sockets => {
+                let listener = tcp::Listener::bind(
+                    &["tcp://127.0.0.1:0".parse().unwrap()],
+                    tcp::ListenOptions::default(),
+                )
+                .unwrap();
+                (listener.addresses()[0].to_string(), listener.spawn(trapped).unwrap())
+            }
+        };
+        let tables = Tables::connect(&url).unwrap();
+        Self { _directory: directory, url, tables, trap, writes, halts, _serving: serving }
     }
 
-    fn client<K: TestKeys>(&self) -> TableClient<K> {
+    pub fn client<K: TestKeys>(&self) -> TableClient<K> {
         let config = patient().with_table(name());
-        TableClient::connect_with(&self.directory.url(), config).unwrap()
+        TableClient::connect_with(&self.url, config).unwrap()
+    }
+
+    /// Makes the table anew, with one record of this edition.
+    pub fn make_anew<K: TestKeys>(&self, edition: u64) {
+        let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
+        self.tables.create(&name(), kind, CreateOptions::default()).unwrap();
+        crate::common::load(&self.client::<K>(), K::parameters(), [7], edition).unwrap();
     }
 
     /// Runs `change`, whose first request of an operation goes into the trap.
@@ -146,7 +199,7 @@ fn make<K: TestKeys>(catalogue: &mut Catalogue, parameters: TableParameters) {
     node.load_records(parameters, K::Encoders::default(), records).unwrap();
 }
 
-fn name() -> TableName {
+pub fn name() -> TableName {
     "t".parse().unwrap()
 }
 
@@ -225,9 +278,7 @@ fn what_may_have_been_made_in_a_table_that_is_gone_is_unknown<K: TestKeys>() {
         assert!(is_unknown(&ended), "change {i}: {ended:?}");
         let error = client.put(K::key(5), &value).unwrap_err();
         assert!(matches!(error, ClientError::NoSuchTable { .. }), "this one was not sent: {error}");
-        let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
-        node.tables.create(&name(), kind, CreateOptions::default()).unwrap();
-        crate::common::load(&node.client::<K>(), K::parameters(), [7], 1).unwrap();
+        node.make_anew::<K>(1);
     }
 }
 

@@ -23,6 +23,7 @@ mod asynchronous_runtimes;
 mod asynchronous_words;
 mod bad_input;
 mod byte_tables;
+mod calls_during_drops;
 mod calls_over_nodes;
 mod changes;
 mod cut_ways;
