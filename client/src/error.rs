@@ -149,7 +149,7 @@ pub enum ClientError {
     /// No reply to a write arrived in time, or none with its outcome. The write may have taken
     /// effect, or may still do so until the same thread makes its next write to the same memory
     /// node. So may a load have ended whose end was not answered: all of its records are there, or
-    /// none. This is also the error if the table was dropped meanwhile, or could not be opened by a
+    /// none; of one over several memory nodes perhaps those of the first ranges. This is also the error if the table was dropped meanwhile, or could not be opened by a
     /// memory node that was restarted: the write may have taken effect before, and does not in
     /// another table of the name.
     #[error("it is unknown whether the write took effect: {why}; read the record before writing it again")]

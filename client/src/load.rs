@@ -264,17 +264,12 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// and lost if it restarts before it could. It is given the client's deadline and, because it
     /// may have to write all of them to a disk first, a second more for each 16 MiB.
     ///
-    /// In a table over several memory nodes, one range after another becomes visible. An error
-    /// names the memory node; the ranges before it stay loaded.
+    /// In a table over several memory nodes, one range after another becomes visible, once all
+    /// records have been sent. An error names the memory node; the ranges before it stay loaded. It
+    /// is [`OutcomeUnknown`](ClientError::OutcomeUnknown) if these have records, and says how many.
     pub fn finish(mut self) -> Result<Loaded, ClientError> {
         if !self.parts.is_empty() {
-            let mut all = Loaded { keys: 0, segments: 0 };
-            for (_, part) in std::mem::take(&mut self.parts) {
-                let name = part.client.name().to_owned();
-                let Loaded { keys, segments } = part.finish().map_err(|error| error.at(&name))?;
-                (all.keys, all.segments) = (all.keys + keys, all.segments + segments);
-            }
-            return Ok(all);
+            return self.finish_parts();
         }
         if let Some(inserting) = &mut self.inserting {
             let keys = inserting.finish(&self.client, self.creation)?;
@@ -286,6 +281,22 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let loaded = self.commit()?;
         self.finished = true;
         Ok(loaded)
+    }
+
+    /// Ends the loads into the ranges.
+    fn finish_parts(&mut self) -> Result<Loaded, ClientError> {
+        // Where this fails nothing is visible yet.
+        for (_, part) in &mut self.parts {
+            part.flush().map_err(|error| error.at(part.client.name()))?;
+        }
+        let mut all = Loaded { keys: 0, segments: 0 };
+        for (_, part) in std::mem::take(&mut self.parts) {
+            let name = part.client.name().to_owned();
+            let ended = part.finish().map_err(|error| partly_loaded(all.keys, error.at(&name)));
+            let Loaded { keys, segments } = ended?;
+            (all.keys, all.segments) = (all.keys + keys, all.segments + segments);
+        }
+        Ok(all)
     }
 
     /// Makes the records visible and, where the memory node keeps them in files, waits for these.
@@ -352,6 +363,20 @@ fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeC
     };
     let ranges = pool.connected(client.deadline)?.into_iter();
     Ok(ranges.map(|(end, node, core)| (end, of_range(core, node))).collect())
+}
+
+/// The error of a load that did not end in one range, when so many records were loaded into those
+/// before it: all of it cannot be repeated as if nothing had been done.
+fn partly_loaded(keys: u64, error: ClientError) -> ClientError {
+    if keys == 0 {
+        return error;
+    }
+    let cause = match error {
+        ClientError::OutcomeUnknown { why } => why,
+        error => error.to_string(),
+    };
+    let why = format!("{keys} records are loaded, those of the ranges before one that failed: {cause}");
+    ClientError::OutcomeUnknown { why }
 }
 
 /// Says of a load that was refused that the memory node may be for keys of another kind.

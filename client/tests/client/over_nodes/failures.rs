@@ -366,3 +366,34 @@ fn calls_that_can_wait_are_not_told_of_a_memory_node_that_was_silent_for_hurried
         looking.join().unwrap();
     });
 }
+
+/// What was told could be tried again, which the ranges that have records refuse.
+#[test]
+fn a_load_that_fails_after_its_first_range_is_visible_leaves_open_what_is_there() {
+    let nodes = [Node::tcp(), Node::with(16 << 20, true, Some(Duration::from_secs(1)))];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    let begun = all.begin::<U64Keys>(&name(), &[1000], CreateOptions::default()).unwrap();
+    let mut load = begun.client().load(U64Keys::parameters(), 0).unwrap();
+    (0..5).for_each(|key| load.push(key, &[1; 8]).unwrap());
+    // The second one drops the load of a client of which it hears nothing.
+    thread::sleep(Duration::from_secs(4));
+    let error = load.finish().unwrap_err();
+    assert!(error.may_have_taken_effect() && !error.is_retryable(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&nodes[1].url) && text.contains("5 records are loaded"), "{text}");
+    assert_eq!(begun.client().get(3).unwrap(), Some(vec![1; 8]));
+}
+
+/// The first range was made visible before the records of the second one had all been sent.
+#[test]
+fn a_load_whose_last_records_cannot_be_sent_leaves_none() {
+    let mut nodes = [Node::tcp(), Node::tcp()];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    let begun = all.begin::<U64Keys>(&name(), &[1000], CreateOptions::default()).unwrap();
+    let mut load = begun.client().load(U64Keys::parameters(), 0).unwrap();
+    [5, 1005].into_iter().for_each(|key| load.push(key, &[1; 8]).unwrap());
+    nodes[1].end();
+    let error = load.finish().unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains(&nodes[1].url), "{error}");
+    assert_eq!(begun.client().get(5).unwrap(), None);
+}
