@@ -1,6 +1,19 @@
-//! Tables over three memory nodes, of which one is killed.
+//! Tables over three memory nodes, of which one is killed, or the client that makes or drops them.
+
+use std::os::unix::process::ExitStatusExt;
 
 use super::*;
+
+const URLS: &str = "FPCACHE_TABLES_TEST_URLS";
+const DROPS: &str = "FPCACHE_TABLES_TEST_DROPS";
+
+/// Not a test of its own: the client that makes the table, or drops it, until it is killed.
+#[test]
+fn played_by_another_client() {
+    let Ok(urls) = std::env::var(URLS) else { return };
+    let work = if std::env::var_os(DROPS).is_some() { drop_over } else { make_over };
+    work(&urls).unwrap();
+}
 
 /// The memory nodes of a table over three, of which the second is reached over a socket.
 struct Three {
@@ -227,4 +240,66 @@ fn a_drop_over_three_memory_nodes_takes_a_closed_range_along() {
         assert_eq!(ranges().next(), None, "it would come back when it is mended");
         make_over(&urls).unwrap();
     }
+}
+
+#[test]
+fn a_table_over_three_memory_nodes_whose_client_is_killed_is_whole_or_finished_by_repeating() {
+    const KEYS: [u64; 3] = [0, 1500, 2500];
+    let three = Three::start();
+    let urls = three.urls();
+    let start = |is_drop: bool| {
+        let mut client = Command::new(std::env::current_exe().unwrap());
+        client.args(["--exact", "over_three::played_by_another_client"]).env(URLS, &urls);
+        if is_drop {
+            client.env(DROPS, "");
+        }
+        client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    // As long as one takes that is not killed.
+    let usual = [false, true].map(|is_drop| {
+        let begun = Instant::now();
+        assert!(start(is_drop).wait().unwrap().success());
+        begun.elapsed()
+    });
+    let (mut rng, mut killed) = (Rng(11), 0);
+    for round in 0..12 {
+        let is_drop = round % 2 == 1;
+        if is_drop {
+            let client = Client::connect_with(&three.url(round % 3), over_three()).unwrap();
+            KEYS.into_iter().for_each(|key| client.put(key, &[7; 8]).unwrap());
+        }
+        let mut child = start(is_drop);
+        let most = usual[usize::from(is_drop)].as_micros() as u64;
+        thread::sleep(Duration::from_micros(rng.next() % most));
+        child.kill().unwrap();
+        killed += u64::from(child.wait().unwrap().signal().is_some());
+        for which in 0..3 {
+            match Client::connect_with(&three.url(which), over_three()) {
+                // A client that sees it sees it whole, unless it is being dropped.
+                Ok(client) => KEYS.into_iter().for_each(|key| match client.get(key) {
+                    Ok(found) => assert_eq!(found.is_some(), is_drop),
+                    Err(error) => assert!(is_drop, "{error}"),
+                }),
+                Err(ClientError::NoSuchTable { .. } | ClientError::TableNotWhole { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        match if is_drop { drop_over(&urls) } else { make_over(&urls) } {
+            Err(ClientError::NoSuchTable { .. }) if is_drop => {}
+            ended => ended.unwrap(),
+        }
+        for (which, place) in three.places.iter().enumerate() {
+            // Nothing is left of another one that was half made.
+            for within in [&place.data, &place.region] {
+                let mut names = names_in(&within.join("tables"));
+                names.retain(|name| name != "default");
+                assert_eq!(names.len(), usize::from(!is_drop), "round {round}, {which}: {names:?}");
+            }
+            match Client::connect_with(&three.url(which), over_three()) {
+                Ok(client) => assert!(!is_drop && client.get(5).unwrap().is_none()),
+                Err(error) => assert!(is_drop, "{error}"),
+            }
+        }
+    }
+    assert!(killed > 0, "all ended before they were killed");
 }
