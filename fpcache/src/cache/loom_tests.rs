@@ -5,9 +5,10 @@ use fpcache_index::Window;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::hot_cache::{SeenEntry, replace};
+use super::deltas::Deltas;
+use super::entries::{SeenEntry, replace};
+use super::fd::Fd;
 use super::packing::Packing;
-use super::variants::{Deltas, Fd};
 use super::{CacheHandle, CacheProbe, CacheShape, CachedSlot, HotCache, Policy, Variant};
 
 const WINDOW: Window = Window { first: 100, last: 164 };
@@ -79,10 +80,10 @@ fn what_replaced_a_forgotten_entry_stays() {
         let wrong = cached(&cache, 1);
         let others = cache.clone();
         let other = thread::spawn(move || {
-            let packing = Fd(Deltas::new(32));
+            let packing = Fd::from(Deltas::new(32));
             let entry_bits = packing.encode_slot(&cache_probe(2), 102).expect("inside the window");
             let bucket = others.only_bucket();
-            replace(packing, bucket, &mut bucket.words(), SeenEntry::by(wrong, &cache_probe(1)), entry_bits)
+            replace::<Fd>(bucket, &mut bucket.words(), SeenEntry::by(wrong, &cache_probe(1)), entry_bits)
         });
         cache.forget(&cache_probe(1), wrong, &mut CacheHandle::default());
         let replaced = other.join().expect("no panic");
@@ -96,7 +97,7 @@ fn changes_to_two_entries_of_one_word_are_both_kept() {
     loom::model(|| {
         let cache = cache(Variant::Fd, Policy::Lru);
         let bucket = cache.only_bucket();
-        let packing = Fd(Deltas::new(32));
+        let packing = Fd::from(Deltas::new(32));
         let [low, high] =
             [1, 2].map(|key| packing.encode_slot(&cache_probe(key), 100 + key as u32).expect("inside"));
         bucket.0[0].store(high << 32 | low, std::sync::atomic::Ordering::Relaxed);

@@ -2,9 +2,9 @@
 //!
 //! A [`HotCache`] answers one question before a lookup reads anything: which slot of its window the
 //! key lies in. FPCache (§3.3) keeps a fingerprint and the offset from the predicted slot, 4 bytes,
-//! where others keep a key and an address, 16; [`Variant`] has all four combinations of §4.3.2,
-//! each as dense as its fields allow. Entries lie in buckets of one cache line; a key's hash names
-//! the bucket, and inside it every entry will do.
+//! where others keep a key and an address, 16; `variants/` has the other combinations of §4.3.2,
+//! and LRU, to compare with. Entries lie in buckets of one cache line; a key's hash names the
+//! bucket, and inside it every entry will do.
 //!
 //! **No entry is trusted.** An entry names a slot of the key's window, and the caller reads that
 //! slot and compares the full key. An entry that is wrong, because two keys have one tag, the
@@ -27,15 +27,18 @@
 
 mod bucket;
 mod config;
+mod deltas;
+mod entries;
 mod exact_allocation;
+mod fd;
 mod handle;
 mod heat;
 mod hot_cache;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod packing;
-mod policy;
 mod probe;
+mod replacement;
 mod shape;
 mod sync;
 mod variants;
@@ -43,7 +46,8 @@ mod variants;
 pub use config::{
     CacheConfig, CacheStats, OnConflict, Policy, UnknownOnConflict, UnknownPolicy, UnknownVariant, Variant,
 };
+pub use entries::CachedSlot;
 pub use handle::{CacheHandle, Counts};
-pub use hot_cache::{CachedSlot, HotCache};
+pub use hot_cache::HotCache;
 pub use probe::CacheProbe;
 pub use shape::{CacheShape, NoCache};

@@ -1,11 +1,12 @@
 //! The words of a bucket: entries and their bits, whatever the variant.
 
 use super::bucket::WORDS;
+use super::deltas::Deltas;
 use super::probe::CacheProbe;
 
-/// Where in a bucket entries lie and what their bits mean: one type per variant. Every function is
+/// Where in a bucket entries lie and what their bits mean: one type per [`Variant`](super::Variant). Every function is
 /// total: words may hold anything.
-pub(super) trait Packing: Copy {
+pub(super) trait Packing: Copy + From<Deltas> {
     /// Entries of a bucket.
     const ENTRIES: usize;
     /// Bits of an entry, its key apart.

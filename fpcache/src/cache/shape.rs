@@ -2,9 +2,10 @@
 
 use bytesize::ByteSize;
 
+use super::fd::Fd;
 use super::heat::SegmentHeat;
 use super::packing::Packing;
-use super::variants::{D, F, Fd, Full};
+use super::variants::{Comparison, comparison};
 use super::{Policy, Variant};
 
 /// Counters of segment heat take at most one byte in this many.
@@ -46,12 +47,7 @@ impl CacheShape {
 
     /// Buckets that the table's keys can fill, at least one.
     pub(super) fn buckets(&self) -> usize {
-        let entries = match self.variant {
-            Variant::Fd => Fd::ENTRIES,
-            Variant::F => F::ENTRIES,
-            Variant::D => D::ENTRIES,
-            Variant::Full => Full::ENTRIES,
-        };
+        let entries = comparison(self.variant, self.policy).map_or(Fd::ENTRIES, Comparison::per_bucket);
         let buckets = self.keys.saturating_mul(ENTRIES_PER_KEY).div_ceil(entries as u64).max(1);
         usize::try_from(buckets).unwrap_or(usize::MAX)
     }
