@@ -63,6 +63,22 @@ pub enum Sabotage {
     NoFenceAfterFreeze,
 }
 
+/// What is broken on purpose about reading: nothing, in no bytes, without the feature.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Broken([Option<Sabotage>; cfg!(feature = "sabotage") as usize]);
+
+impl Broken {
+    pub(crate) fn by(what: Option<Sabotage>) -> Self {
+        Self([what; cfg!(feature = "sabotage") as usize])
+    }
+
+    /// Whether this is what is broken.
+    #[inline(always)]
+    pub(crate) fn is(self, what: Sabotage) -> bool {
+        self.0.contains(&Some(what))
+    }
+}
+
 impl Sabotage {
     /// Whether this is what is broken. Without the feature the compiler knows that it is not.
     #[inline(always)]

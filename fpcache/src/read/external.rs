@@ -13,8 +13,7 @@ use zerocopy::IntoBytes;
 use super::ReadError;
 use crate::key_space::KeySpace;
 use crate::layout::{MAX_VALUE_BYTES, ValueExtent};
-#[cfg(feature = "sabotage")]
-use crate::sabotage::Sabotage;
+use crate::sabotage::{Broken, Sabotage};
 use crate::table_view::TableView;
 
 /// Most bytes that a group's keys ask for with one doorbell, of slots and windows and of values; a
@@ -48,17 +47,12 @@ pub(super) fn clear(batch: &mut Batch) {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extents {
     region_bytes: u64,
-    #[cfg(feature = "sabotage")]
-    believes_all: bool,
+    broken: Broken,
 }
 
 impl Extents {
     pub(super) fn of<K: KeySpace>(view: &TableView<K>) -> Self {
-        Self {
-            region_bytes: view.superblock().region_bytes,
-            #[cfg(feature = "sabotage")]
-            believes_all: view.breaks(Sabotage::UnprovenExtents),
-        }
+        Self { region_bytes: view.superblock().region_bytes, broken: view.broken() }
     }
 
     /// Where to READ an extent, and how many bytes; `None` if no memory node's slot says so,
@@ -79,11 +73,7 @@ impl Extents {
     /// Whether words that were read of an extent begin with its value.
     pub(super) fn proves(self, extent: ValueExtent, words: &[u8]) -> bool {
         let Some(value) = words.get(..extent.bytes as usize) else { return false };
-        #[cfg(feature = "sabotage")]
-        if self.believes_all {
-            return true;
-        }
-        extent.is_proof_of(value)
+        self.broken.is(Sabotage::UnprovenExtents) || extent.is_proof_of(value)
     }
 }
 
@@ -117,17 +107,12 @@ mod tests {
     use super::*;
     use crate::layout::{MAX_VALUE_BYTES, SegmentAddress};
 
-    const EXTENTS: Extents = Extents {
-        region_bytes: 4096,
-        #[cfg(feature = "sabotage")]
-        believes_all: false,
-    };
-
     #[test]
     fn what_no_memory_node_writes_is_not_asked_for() {
+        let extents = Extents { region_bytes: 4096, broken: Broken::default() };
         let place = |node, offset, bytes| {
             let address = SegmentAddress::new(node, offset).expect("48 bits");
-            let placed = EXTENTS.place(ValueExtent { address, bytes, checksum: 0 });
+            let placed = extents.place(ValueExtent { address, bytes, checksum: 0 });
             placed.map(|(from, bytes)| (from.offset, bytes))
         };
         assert_eq!(place(0, 8, 17), Some((8, 24)), "whole words");

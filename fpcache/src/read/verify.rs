@@ -12,8 +12,7 @@ use crate::layout::{
     FingerprintSpan, RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
 };
 use crate::matching::{Fingerprints, Hits, Kernels};
-#[cfg(feature = "sabotage")]
-use crate::sabotage::Sabotage;
+use crate::sabotage::{Broken, Sabotage};
 use crate::table_view::TableView;
 
 /// The content of a slot's bytes.
@@ -33,37 +32,30 @@ pub(super) enum SlotRead<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) shape: RecordShape,
-    #[cfg(feature = "sabotage")]
-    skips_checksums: bool,
+    broken: Broken,
 }
 
 impl Rules {
     #[inline(always)]
     pub(super) fn of<K: KeySpace>(view: &TableView<K>) -> Self {
-        Self {
-            shape: view.geometry().shape,
-            #[cfg(feature = "sabotage")]
-            skips_checksums: view.breaks(Sabotage::NoChecksum) || view.breaks(Sabotage::Unguarded),
-        }
+        Self { shape: view.geometry().shape, broken: view.broken() }
+    }
+
+    #[inline(always)]
+    fn skips_checksums(self) -> bool {
+        self.broken.is(Sabotage::NoChecksum) || self.broken.is(Sabotage::Unguarded)
     }
 
     #[inline(always)]
     pub(super) fn is_proven(self, word: SlotWord, generation: u32, body: &[u8]) -> bool {
-        #[cfg(feature = "sabotage")]
-        if self.skips_checksums {
-            return true;
-        }
-        word.is_proof_of(generation, body)
+        self.skips_checksums() || word.is_proof_of(generation, body)
     }
 
     /// The same, for a slot of one word and a record of two.
     #[inline(always)]
     pub(super) fn is_pair_proven(self, word: SlotWord, generation: u32, slot: &[u64]) -> bool {
-        #[cfg(feature = "sabotage")]
-        if self.skips_checksums {
-            return true;
-        }
-        matches!(slot, [_, first, second] if word.is_proof_of_pair(generation, [*first, *second]))
+        self.skips_checksums()
+            || matches!(slot, [_, first, second] if word.is_proof_of_pair(generation, [*first, *second]))
     }
 }
 
@@ -202,11 +194,11 @@ mod tests {
     use crate::key_space::{ByteKeys, U64Keys};
     use crate::layout::{SegmentAddress, ValueExtent};
 
-    const RULES: Rules = Rules {
-        shape: RecordShape::fixed(8, 8),
-        #[cfg(feature = "sabotage")]
-        skips_checksums: false,
-    };
+    const FIXED: RecordShape = RecordShape::fixed(8, 8);
+
+    fn rules(shape: RecordShape) -> Rules {
+        Rules { shape, broken: Broken::default() }
+    }
 
     fn slot(state: SlotState) -> [u8; 24] {
         let mut s = [0; 24];
@@ -223,20 +215,20 @@ mod tests {
         let live = slot(SlotState::Live);
         let value = Stored::Here(&[7, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
-            classify::<U64Keys>(&live, 5, RULES),
+            classify::<U64Keys>(&live, 5, rules(FIXED)),
             SlotRead::Live { key: &42u64.to_le_bytes(), version: 1, value }
         );
-        assert_eq!(classify::<U64Keys>(&live, 6, RULES), SlotRead::Torn, "another generation");
-        assert_eq!(classify::<U64Keys>(&[0; 24], 5, RULES), SlotRead::Free);
+        assert_eq!(classify::<U64Keys>(&live, 6, rules(FIXED)), SlotRead::Torn, "another generation");
+        assert_eq!(classify::<U64Keys>(&[0; 24], 5, rules(FIXED)), SlotRead::Free);
         assert_eq!(
-            classify::<U64Keys>(&slot(SlotState::Free), 5, RULES),
+            classify::<U64Keys>(&slot(SlotState::Free), 5, rules(FIXED)),
             SlotRead::Torn,
             "its state is damaged"
         );
-        assert_eq!(classify::<U64Keys>(&slot(SlotState::Busy), 5, RULES), SlotRead::Torn);
-        assert_eq!(classify::<U64Keys>(&slot(SlotState::Frozen), 5, RULES), SlotRead::Frozen);
-        assert_eq!(classify::<U64Keys>(&live[..20], 5, RULES), SlotRead::Torn, "cut short");
-        assert_eq!(classify::<U64Keys>(&live[..3], 5, RULES), SlotRead::Torn, "no word");
+        assert_eq!(classify::<U64Keys>(&slot(SlotState::Busy), 5, rules(FIXED)), SlotRead::Torn);
+        assert_eq!(classify::<U64Keys>(&slot(SlotState::Frozen), 5, rules(FIXED)), SlotRead::Frozen);
+        assert_eq!(classify::<U64Keys>(&live[..20], 5, rules(FIXED)), SlotRead::Torn, "cut short");
+        assert_eq!(classify::<U64Keys>(&live[..3], 5, rules(FIXED)), SlotRead::Torn, "no word");
     }
 
     #[test]
@@ -249,16 +241,12 @@ mod tests {
             let mut torn = a;
             torn[cut..].copy_from_slice(&b[cut..]);
             if torn != a && torn != b {
-                assert_eq!(classify::<U64Keys>(&torn, 5, RULES), SlotRead::Torn, "cut at {cut}");
+                assert_eq!(classify::<U64Keys>(&torn, 5, rules(FIXED)), SlotRead::Torn, "cut at {cut}");
             }
         }
     }
 
-    const VARIES: Rules = Rules {
-        shape: RecordShape { key_bytes: None, value_bytes: None, room: 40 },
-        #[cfg(feature = "sabotage")]
-        skips_checksums: false,
-    };
+    const VARIES: RecordShape = RecordShape { key_bytes: None, value_bytes: None, room: 40 };
 
     fn bytes_slot(version: u32, key: &[u8], value: &[u8]) -> [u8; 56] {
         stored_slot(version, key, &Stored::Here(value))
@@ -271,7 +259,7 @@ mod tests {
 
     fn stored_slot(version: u32, key: &[u8], value: &Stored<'_>) -> [u8; 56] {
         let mut s = [0; 56];
-        VARIES.shape.fill::<ByteKeys>(&mut s[8..], key, value);
+        VARIES.fill::<ByteKeys>(&mut s[8..], key, value);
         let word = SlotWord::live(5, version, &s[8..]);
         s[..8].copy_from_slice(&word.to_bits().to_le_bytes());
         s
@@ -294,7 +282,7 @@ mod tests {
                 for word in (0..7).filter(|word| mixture >> word & 1 == 1) {
                     mixed[word * 8..][..8].copy_from_slice(&b[word * 8..][..8]);
                 }
-                let read = classify::<ByteKeys>(&mixed, 5, VARIES);
+                let read = classify::<ByteKeys>(&mixed, 5, rules(VARIES));
                 if [a, b].contains(&&mixed) {
                     assert!(matches!(read, SlotRead::Live { .. }));
                 } else {
@@ -318,8 +306,8 @@ mod tests {
             for word in (0..7).filter(|word| mixture >> word & 1 == 1) {
                 mixed[word * 8..][..8].copy_from_slice(&records[other][word * 8..][..8]);
             }
-            assert!(shows::<ByteKeys>(&mixed, b"the key", VARIES.shape), "{mixture:b}");
-            assert!(!shows::<ByteKeys>(&mixed, b"the ke", VARIES.shape), "{mixture:b}");
+            assert!(shows::<ByteKeys>(&mixed, b"the key", VARIES), "{mixture:b}");
+            assert!(!shows::<ByteKeys>(&mixed, b"the ke", VARIES), "{mixture:b}");
         }
     }
 
@@ -330,8 +318,8 @@ mod tests {
         for bit in (8 * 8..12 * 8).chain(14 * 8..16 * 8) {
             let mut damaged = whole;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(shows::<ByteKeys>(&damaged, b"the key", VARIES.shape), "bit {bit}");
-            assert_eq!(classify::<ByteKeys>(&damaged, 5, VARIES), SlotRead::Torn, "bit {bit}");
+            assert!(shows::<ByteKeys>(&damaged, b"the key", VARIES), "bit {bit}");
+            assert_eq!(classify::<ByteKeys>(&damaged, 5, rules(VARIES)), SlotRead::Torn, "bit {bit}");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::layout::{Corrupt, SegmentGeometry, Superblock, TableRecord};
 use crate::matching::SlotStride;
 pub use crate::models::Segment;
 use crate::models::{Models, PagedModels};
-use crate::sabotage::Sabotage;
+use crate::sabotage::{Broken, Sabotage};
 
 /// How often a directory that is replaced while it is fetched is fetched again before giving up.
 const OPEN_ATTEMPTS: u32 = 16;
@@ -38,7 +38,7 @@ pub struct TableView<K: KeySpace> {
     /// Bytes of a segment of a directory that turned out too large to be kept whole when it was
     /// fetched; 0 if none did.
     segment_bytes: u64,
-    sabotage: Option<Sabotage>,
+    broken: Broken,
 }
 
 /// Why a directory that was being fetched is fetched again, and what to say if it was the last
@@ -175,8 +175,8 @@ impl<K: KeySpace> TableView<K> {
             Models::Paged(PagedModels::new(root, &record, bytes))
         });
         debug_assert!(models.most_bytes() as u64 <= bytes, "both kinds were foretold to fit");
-        let sabotage = None;
-        Ok(Self { superblock, record, geometry, stride, models, encoders, sequence, segment_bytes, sabotage })
+        let broken = Broken::default();
+        Ok(Self { superblock, record, geometry, stride, models, encoders, sequence, segment_bytes, broken })
     }
 
     /// The table as it is now, if this is not it: one round trip for the log's head, and one per
@@ -214,7 +214,7 @@ impl<K: KeySpace> TableView<K> {
             encoders: self.encoders.clone(),
             sequence: head,
             segment_bytes: self.segment_bytes,
-            sabotage: self.sabotage,
+            broken: self.broken,
         }))
     }
 
@@ -233,12 +233,18 @@ impl<K: KeySpace> TableView<K> {
     /// Whether this is what is broken on purpose about reading.
     #[inline(always)]
     pub(crate) fn breaks(&self, what: Sabotage) -> bool {
-        what.is(self.sabotage)
+        self.broken.is(what)
+    }
+
+    /// What is broken on purpose.
+    #[inline(always)]
+    pub(crate) fn broken(&self) -> Broken {
+        self.broken
     }
 
     /// The same view, by which is read in a way that is broken on purpose.
     pub(crate) fn broken_by(self, sabotage: Option<Sabotage>) -> Self {
-        Self { sabotage, ..self }
+        Self { broken: Broken::by(sabotage), ..self }
     }
 
     /// The superblock this view was taken from.
