@@ -139,8 +139,7 @@ fn repeat<R>(
 
 /// Runs worlds of this kind, and then repeats the commands.
 fn worlds(count: usize, kills: bool, does: &[Does]) {
-    let seeds =
-        std::env::var("FPCACHE_MAKING_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(400);
+    let seeds = std::env::var("FPCACHE_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(400);
     for seed in 1..=seeds {
         let (world, ended) = run(seed, count, kills, does);
         check(seed, &world);
