@@ -16,7 +16,7 @@ pub struct CacheArgs {
     #[arg(long = "cache", value_name = "SIZE", value_parser = parse_budget, help_heading = HEADING)]
     pub budget: Option<Budget>,
 
-    /// Eviction policy: heat or lru [default: heat]
+    /// Eviction policy: heat, frequency or lru [default: heat]
     #[arg(long, help_heading = HEADING)]
     pub policy: Option<Policy>,
 

@@ -39,7 +39,7 @@ fn cached(cache: &HotCache, key: u64) -> CachedSlot {
 #[test]
 fn no_entry_appears_that_nobody_wrote() {
     loom::model(|| {
-        let cache = cache(Variant::Fd, Policy::Heat);
+        let cache = cache(Variant::Fd, Policy::Frequency);
         learn(&cache, 1, 101);
         let others = cache.clone();
         let other = thread::spawn(move || {
@@ -59,7 +59,7 @@ fn no_entry_appears_that_nobody_wrote() {
 fn two_newcomers_leave_one_of_them_or_both() {
     for variant in [Variant::Fd, Variant::F] {
         loom::model(move || {
-            let cache = cache(variant, Policy::Heat);
+            let cache = cache(variant, Policy::Frequency);
             let others = cache.clone();
             let other = thread::spawn(move || learn(&others, 1, 101));
             learn(&cache, 2, 102);
@@ -75,7 +75,7 @@ fn two_newcomers_leave_one_of_them_or_both() {
 #[test]
 fn what_replaced_a_forgotten_entry_stays() {
     loom::model(|| {
-        let cache = cache(Variant::Fd, Policy::Heat);
+        let cache = cache(Variant::Fd, Policy::Frequency);
         learn(&cache, 1, 101);
         let wrong = cached(&cache, 1);
         let others = cache.clone();
@@ -116,7 +116,7 @@ fn a_hit_never_brings_a_forgotten_entry_back() {
     for variant in Variant::ALL {
         loom::model(move || {
             // A newcomer is at level 0, which the first hit raises.
-            let cache = cache(*variant, Policy::Heat);
+            let cache = cache(*variant, Policy::Frequency);
             learn(&cache, 1, 101);
             let learned = cached(&cache, 1);
             let others = cache.clone();
@@ -133,7 +133,7 @@ fn a_hit_never_brings_a_forgotten_entry_back() {
 fn mixed_keys_and_marks_stay_inside_the_window_and_can_be_forgotten() {
     for variant in [Variant::D, Variant::Full] {
         loom::model(move || {
-            let cache = cache(variant, Policy::Heat);
+            let cache = cache(variant, Policy::Frequency);
             let others = cache.clone();
             let other = thread::spawn(move || learn(&others, 1, 101));
             learn(&cache, 2, 102);

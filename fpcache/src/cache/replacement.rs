@@ -9,7 +9,8 @@
 //! bucket is lowered by one: counts halve exactly as fast as newcomers prove to be worth their
 //! place. A hotspot that moves is followed. Keys that are asked for once, in sequence, compete for
 //! the entries at 0 like any newcomers: with as many of them as lookups of a fixed skew (zipf 0.99,
-//! 40 K entries for 4 M keys) 29.3 % are answered, and 34.9 by the best set.
+//! 40 K entries for 4 M keys) 29.3 % are answered, 31.5 without counters of segments, and 34.9 by the
+//! best set.
 
 use super::bucket::TOP_LEVEL;
 use super::heat::OCTAVE;

@@ -41,7 +41,7 @@ impl CacheShape {
                 let segments = usize::try_from(self.segments.min(self.keys)).unwrap_or(usize::MAX);
                 segments.min(bytes / HEAT_SHARE / SegmentHeat::size(1))
             }
-            Policy::Lru => 0,
+            Policy::Frequency | Policy::Lru => 0,
         }
     }
 

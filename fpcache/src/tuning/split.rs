@@ -171,7 +171,7 @@ impl Ranks {
     /// The share of lookups that a hot cache answers which has entries for this part of the keys.
     ///
     /// The best set of entries is that of the first ranks, but a cache does not know them. Of what
-    /// that set answers more than any other, `heat` loses about a fifth of the share
+    /// that set answers more than any other, `heat` and `frequency` lose about a fifth of the share
     /// that it misses: at most two in a hundred lookups from what
     /// `fpcache/tests/reads/hot_cache_rates.rs` measures.
     fn hits(self, part: f64) -> f64 {

@@ -72,7 +72,7 @@ fn bad_options_are_refused_before_any_work() {
         ("--dataset ipv4 --cache 0", "8MiB"),
         ("--dataset ipv4 --cache lots", "8MiB"),
         ("--dataset ipv4 --policy lru", "--cache"),
-        ("--dataset ipv4 --cache 8MiB --policy best", "heat, lru"),
+        ("--dataset ipv4 --cache 8MiB --policy best", "heat, frequency, lru"),
         ("--dataset ipv4 --cache 8MiB --variant fp", "fd, f, d, full"),
         ("--dataset ipv4 --cache 8MiB --on-conflict stop", "cheapest, range"),
         ("--dataset ipv4 --cold", "--cache"),

@@ -28,17 +28,19 @@ pub(super) trait Comparison: fmt::Debug + Send + Sync {
     fn live(&self, entries: &Entries) -> u64;
 }
 
-/// The comparison of a variant and a policy; `None` of those that are used.
+/// The comparison of a variant and a policy; `None` of those that are used. Without counters of
+/// segments, as `frequency` is, no segment is cold.
 pub(super) fn comparison(variant: Variant, policy: Policy) -> Option<&'static dyn Comparison> {
+    use Policy::{Frequency, Heat, Lru as LeastRecent};
     Some(match (variant, policy) {
-        (Variant::Fd, Policy::Heat) => return None,
-        (Variant::Fd, Policy::Lru) => &By::<Fd, Lru>(PhantomData),
-        (Variant::F, Policy::Heat) => &By::<F, ByHeat>(PhantomData),
-        (Variant::F, Policy::Lru) => &By::<F, Lru>(PhantomData),
-        (Variant::D, Policy::Heat) => &By::<D, ByHeat>(PhantomData),
-        (Variant::D, Policy::Lru) => &By::<D, Lru>(PhantomData),
-        (Variant::Full, Policy::Heat) => &By::<Full, ByHeat>(PhantomData),
-        (Variant::Full, Policy::Lru) => &By::<Full, Lru>(PhantomData),
+        (Variant::Fd, Heat | Frequency) => return None,
+        (Variant::Fd, LeastRecent) => &By::<Fd, Lru>(PhantomData),
+        (Variant::F, Heat | Frequency) => &By::<F, ByHeat>(PhantomData),
+        (Variant::F, LeastRecent) => &By::<F, Lru>(PhantomData),
+        (Variant::D, Heat | Frequency) => &By::<D, ByHeat>(PhantomData),
+        (Variant::D, LeastRecent) => &By::<D, Lru>(PhantomData),
+        (Variant::Full, Heat | Frequency) => &By::<Full, ByHeat>(PhantomData),
+        (Variant::Full, LeastRecent) => &By::<Full, Lru>(PhantomData),
     })
 }
 
