@@ -102,7 +102,12 @@ impl Burden<'_> {
         match load {
             LoadName::Idle | LoadName::IdleSynced => {
                 let all = Duration::from_secs_f64(self.seconds);
-                self.repeat(probing, || timed(probing, || anyhow::Ok(std::thread::sleep(all))))
+                self.repeat(probing, || {
+                    timed(probing, || {
+                        std::thread::sleep(all);
+                        anyhow::Ok(())
+                    })
+                })
             }
             LoadName::Full => self.full(probing, false),
             LoadName::Churn => self.full(probing, true),
