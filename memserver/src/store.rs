@@ -125,22 +125,24 @@ pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskEr
     Ok(newest.bytes + durability::log_bytes_from(disk, newest.first_lsn, Lsn::MAX)?)
 }
 
-/// Whether the memory of an ended process can be used; if not, the reason, in words. Reads the
-/// log's last file.
+/// Why the memory of an ended process cannot be used, in words; `None` if it can. Reads the log's
+/// last file, twice if the disk fails.
 ///
 /// # Errors
-/// The reason.
-pub fn can_resume<M: NodeMemory, D: Disk>(
+/// That file cannot be read, and memory may lack some of it.
+pub fn why_unusable<M: NodeMemory, D: Disk>(
     memories: &Memories<M>,
     disk: &D,
     startup: &Startup,
-) -> Result<(), String> {
+) -> Result<Option<String>, RecoverError> {
     let recovery_area = RecoveryArea::over(Arc::clone(&memories.recovery_area), startup.ring_bytes);
-    let identity = warm::examine(&*memories.region, &recovery_area, startup.boot, memories.files)?;
-    previous_log::is_behind(&recovery_area, &identity, disk)
+    match warm::examine(&*memories.region, &recovery_area, startup.boot, memories.files) {
+        Ok(identity) => previous_log::is_behind(&recovery_area, &identity, disk),
+        Err(why) => Ok(Some(why)),
+    }
 }
 
-/// Goes on with the memory of a process that has ended, of which [`can_resume`] holds.
+/// Goes on with the memory of a process that has ended, of which [`why_unusable`] says nothing.
 ///
 /// # Errors
 /// What in it contradicts itself.

@@ -142,7 +142,7 @@ impl Place {
             now: Instant::now(),
         };
         let disk = FileDisk::open(&folders.data).unwrap();
-        store::can_resume(&memories, &disk, &startup).unwrap();
+        assert_eq!(store::why_unusable(&memories, &disk, &startup).unwrap(), None);
         let begun = store::resume::<K, _, _>(memories, disk, &startup, Background::Inline);
         let (node, recovery) = begun.unwrap();
         let audit = node.audit().unwrap();

@@ -153,14 +153,15 @@ impl Opening {
         let why = match self.open_memories(folders)? {
             PreviousMemory::Nothing => None,
             PreviousMemory::Unusable(why) => Some(why),
-            PreviousMemory::Memories(memories, fd) => match store::can_resume(&memories, &disk, &startup) {
-                Ok(()) => {
+            PreviousMemory::Memories(memories, fd) => {
+                let why = store::why_unusable(&memories, &disk, &startup).map_err(failed)?;
+                if why.is_none() {
                     let begun = store::resume(memories, disk, &startup, background());
                     let (node, recovery) = begun.map_err(failed)?;
                     return Ok(StartedTable { node, fd, recovery: Some(recovery) });
                 }
-                Err(why) => Some(why),
-            },
+                why
+            }
         };
         let left = match &why {
             None => PreviousLog::default(),

@@ -9,7 +9,9 @@ use super::disk::{Disk, DiskErrorKind};
 use super::error::LogError;
 use super::log::{LogReader, ReadLimit, RecoveryError, damaged_ends_with};
 use super::lsn::Lsn;
+use super::names::list_logs;
 use super::ring::{Ring, Word};
+use super::staging::Staging;
 
 /// Why a log cannot be continued.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -47,32 +49,54 @@ pub(super) fn files_for<M: NodeMemory>(
     Ok(log)
 }
 
-/// As [`files_for`], where the last file is damaged and memory has what all records did that the
-/// ring has given back. Of `records`, from the last of these to the last that memory can have, the
-/// file must end with one: if it has others after them, memory is older. It counts as if it had
-/// been lost, so that a snapshot is to make up for it.
+/// Whether the ring had everything that the log's files have, by their names and lengths alone: the
+/// last is the one that the ring notes, and no longer than it can have been then.
+pub(crate) fn has_all_of_files<M: NodeMemory>(staging: &Staging<M>, disk: &impl Disk) -> bool {
+    has_all(&staging.shared().0, disk)
+}
+
+fn has_all<M: NodeMemory>(ring: &Ring<M>, disk: &impl Disk) -> bool {
+    let (Ok(noted), Ok(most)) = (ring.load(Word::File), ring.load(Word::FileBytes)) else { return false };
+    // What cannot be examined proves nothing.
+    let last = list_logs(disk).ok().and_then(|mut logs| logs.pop());
+    last.is_some_and(|(first, name)| first == noted && disk.len(&name).is_ok_and(|bytes| bytes <= most))
+}
+
+/// As [`files_for`], where the last file is damaged or cannot be read, and memory has what all
+/// records did that the ring has given back. Of `records`, from the last of these to the last that
+/// memory can have, a damaged file must end with one: if it has others after them, memory is older.
+/// What cannot be read must be no longer than the ring notes. The file counts as if it had been
+/// lost, so that a snapshot is to make up for it.
 pub(super) fn files_despite<M: NodeMemory>(
-    damage: RecoveryError,
+    why: RecoveryError,
     ring: &Ring<M>,
     disk: &impl Disk,
     records: RangeInclusive<Lsn>,
 ) -> Result<LogReader, OpenError> {
     let freed = *records.start();
-    let found = LogReader::look(disk, Some(ring.lineage), ReadLimit::Whole)?;
-    // A last file that begins later was not this ring's, and what goes on after `freed` would come
-    // before it.
-    let reaches = found.files.last().is_some_and(|last| last.first <= freed + 1);
-    if !reaches || !damaged_ends_with(disk, &found, records).map_err(RecoveryError::from)? {
-        return Err(damage.into());
-    }
-    if let RecoveryError::Damaged { file, offset, lsn, why } = &damage {
-        warn!(
-            "log file {file} is damaged at offset {offset}, where record {lsn} should be ({why}); memory has all that it had, and a \
-             snapshot is written at once, before which nothing is acknowledged"
-        );
-    }
+    let (half_made, what) = match &why {
+        RecoveryError::Damaged { file, offset, lsn, why: fault } => {
+            let found = LogReader::look(disk, Some(ring.lineage), ReadLimit::Whole)?;
+            // A last file that begins later was not this ring's, and what goes on after `freed`
+            // would come before it.
+            let reaches = found.files.last().is_some_and(|last| last.first <= freed + 1);
+            if !reaches || !damaged_ends_with(disk, &found, records).map_err(RecoveryError::from)? {
+                return Err(why.into());
+            }
+            let what = format!(
+                "log file {file} is damaged at offset {offset}, where record {lsn} should be ({fault})"
+            );
+            (found.half_made, what)
+        }
+        // The noted file begins with a record that the ring has or gave back, or with its next.
+        RecoveryError::Disk(error) if has_all(ring, disk) => (None, error.to_string()),
+        _ => return Err(why.into()),
+    };
+    warn!(
+        "{what}; memory has all that it had, and a snapshot is written at once, before which nothing is acknowledged"
+    );
     ring.store(Word::LostLsn, freed).map_err(LogError::from)?;
-    Ok(LogReader { half_made: found.half_made, ..LogReader::default() })
+    Ok(LogReader { half_made, ..LogReader::default() })
 }
 
 /// Syncs the file with the last records that the ring has given back unsynced: the next file relies
@@ -115,7 +139,6 @@ mod tests {
 
     use super::super::drain::{Drain, LogOptions};
     use super::super::memory_disk::MemoryDisk;
-    use super::super::staging::Staging;
     use super::*;
 
     /// A ring from which the records up to `freed` were given back, with those up to `last`.

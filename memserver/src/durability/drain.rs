@@ -103,8 +103,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     }
 
     /// As [`open`](Self::open), where memory has what records up to `applied` did: if these are all
-    /// that are needed of a last file that is damaged, and it can be told that it had none that
-    /// memory lacks, it counts as lost.
+    /// that are needed of a last file that is damaged or cannot be read, and it can be told that it
+    /// had none that memory lacks, it counts as lost.
     pub(crate) fn open_after(
         staging: &Staging<M>,
         mut disk: D,
@@ -116,8 +116,10 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let word = |word| ring.load(word).map_err(LogError::from);
         let (freed, freed_lsn) = (word(Word::Freed)?, word(Word::FreedLsn)?);
         let report = match files_for(&ring, &disk, freed_lsn) {
-            Err(OpenError::Recovery(damage @ RecoveryError::Damaged { .. })) if applied >= freed_lsn => {
-                files_despite(damage, &ring, &disk, freed_lsn..=staging.last_lsn())?
+            Err(OpenError::Recovery(why @ (RecoveryError::Damaged { .. } | RecoveryError::Disk(_))))
+                if applied >= freed_lsn =>
+            {
+                files_despite(why, &ring, &disk, freed_lsn..=staging.last_lsn())?
             }
             found => found?,
         };
@@ -310,6 +312,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
                 .copy_from_slice(&encode_mark(self.ring.lineage, self.synced_lsn));
         }
         let written = &self.buffer[start..FRAME_HEADER_BYTES + bytes];
+        self.ring.store(Word::FileBytes, self.file_bytes + written.len() as u64)?;
         self.disk
             .append(&self.file, written)
             .map_err(|source| LogError::Write { from: self.synced_lsn + 1, source })?;
@@ -378,6 +381,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let header = FileHeader { lineage: self.ring.lineage, first }.encode();
         let old = std::mem::take(&mut self.file);
         self.disk.close(&old);
+        self.ring.note_file(first, header.len() as u64)?;
         let disk = &mut self.disk;
         let mut make = || -> Result<(), DiskError> {
             disk.remove_if_there(&name)?;

@@ -49,6 +49,7 @@ pub mod snapshot_reader;
 mod snapshots;
 pub mod staging;
 
+pub(crate) use continuing::has_all_of_files;
 pub use disk::{Disk, DiskError, DiskErrorKind, FileDisk};
 pub use drain::{Drain, DrainProgress, LogOptions, OpenError};
 pub use drain_thread::{DrainThread, LogEvent};

@@ -12,6 +12,8 @@
 //! | 152 | freed: bytes ever given back |
 //! | 160 | LSN of the last record given back, stored before the bytes |
 //! | 168 | LSN of the last record that the disk lost after it was given back; 0 if none |
+//! | 176 | the file that the drain appends to: its first LSN |
+//! | 184 | the most bytes that file can have, stored before they are appended; 0 while another begins |
 //! | 192 | the ring; byte n ever staged lies at n mod capacity |
 //!
 //! The writer stores the words from 64 on, the drain those from 128 on; each has its own cache
@@ -40,6 +42,8 @@ pub(super) enum Word {
     Freed = 152,
     FreedLsn = 160,
     LostLsn = 168,
+    File = 176,
+    FileBytes = 184,
 }
 
 /// A ring in memory, as the writer or the drain sees it.
@@ -73,7 +77,7 @@ impl<M: NodeMemory> Ring<M> {
         let capacity = capacity(base, len)?;
         let ring = Self { memory, base, capacity, lineage };
         ring.memory.store_release(base, 0)?;
-        for word in [Word::Tail, Word::Freed, Word::LostLsn] {
+        for word in [Word::Tail, Word::Freed, Word::LostLsn, Word::File, Word::FileBytes] {
             ring.store(word, 0)?;
         }
         for word in [Word::LastLsn, Word::SyncedLsn, Word::FreedLsn] {
@@ -116,6 +120,14 @@ impl<M: NodeMemory> Ring<M> {
     #[inline]
     pub(super) fn store(&self, word: Word, value: u64) -> Result<(), AccessError> {
         self.memory.store_release(self.base + word as u64, value)
+    }
+
+    /// Notes which file is about to be begun, and the bytes that it can have before more are noted.
+    /// A process that ends between the stores leaves a note of an empty file.
+    pub(super) fn note_file(&self, first: Lsn, bytes: u64) -> Result<(), AccessError> {
+        self.store(Word::FileBytes, 0)?;
+        self.store(Word::File, first)?;
+        self.store(Word::FileBytes, bytes)
     }
 
     /// Where byte `position` ever staged lies in the ring.

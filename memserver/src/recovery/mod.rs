@@ -80,6 +80,19 @@ pub enum RecoverError {
         /// The last entry that had been on the disk.
         synced: u64,
     },
+    /// The log's last file cannot be read, and nothing else tells whether memory has all of it.
+    #[error(
+        "{source}; whether it has entries after {last}, the last in the memory of the previous process, cannot be told, and to \
+         go on from there would replace them: make the file readable or restore it from a copy, and restart the memory node; \
+         or move the log's files (log-*.fpl) away to go on with that memory alone (writes after LSN {last} are lost then, if \
+         there were any)"
+    )]
+    LogUnread {
+        /// The last entry in memory.
+        last: u64,
+        /// Why the file cannot be read.
+        source: durability::DiskError,
+    },
     /// An entry of the log or a record of a snapshot cannot be decoded.
     #[error("{what} cannot be decoded: it was written by another release, or this is a bug")]
     Undecodable {

@@ -10,7 +10,7 @@ use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
     Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, SnapshotReader, Staging,
-    StagingError, damaged_has_after, newest_snapshot,
+    StagingError, damaged_has_after, has_all_of_files, newest_snapshot,
 };
 use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
 use crate::startup::Startup;
@@ -202,29 +202,48 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
 }
 
 /// Why the log's files say that memory is older than they are, if they do: they have entries after
-/// the ring's last.
+/// the ring's last. Reads their last one, twice if the disk fails.
+///
+/// # Errors
+/// It cannot be read, and nothing else proves that memory is not older.
 pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     recovery_area: &RecoveryArea<M>,
     identity: &Identity,
     disk: &D,
-) -> Result<(), String> {
+) -> Result<Option<String>, RecoverError> {
     let (ring, ring_bytes) = recovery_area.ring();
     // Recovery that goes on with one that is not whole says so, likewise for the log.
     let Ok(staging) = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes) else {
-        return Ok(());
-    };
-    let Ok(found) = LogReader::look(disk, Some(identity.lineage), ReadLimit::Whole) else {
-        return Ok(());
+        return Ok(None);
     };
     let last = staging.last_lsn();
-    // Those that come after damage are read by nobody, but are proof all the same.
-    let after = match found.last > last {
-        true => Some(found.last),
-        false => damaged_has_after(disk, &found, last).unwrap_or(None),
+    let look = || last_in_files(disk, identity.lineage, last);
+    let in_files = match look() {
+        Err(RecoveryError::Disk(_)) => look(),
+        looked => looked,
     };
-    let Some(in_files) = after else { return Ok(()) };
-    Err(format!(
-        "it ends with entry {last} of the log, whose files have entry {in_files}, so it is older than they are, as after a \
-         file system that went away and came back"
-    ))
+    match in_files {
+        Ok(in_files) if in_files > last => Ok(Some(format!(
+            "it ends with entry {last} of the log, whose files have entry {in_files}, so it is older than they are, as after a \
+             file system that went away and came back"
+        ))),
+        Err(RecoveryError::Disk(source)) if !has_all_of_files(&staging, disk) => {
+            Err(RecoverError::LogUnread { last, source })
+        }
+        Err(RecoveryError::Disk(error)) => {
+            warn!("{error}; by its name and length it has nothing that memory lacks, which is gone on with");
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The last entry that the log's files have, or one after `last`.
+fn last_in_files(disk: &impl Disk, lineage: u64, last: Lsn) -> Result<Lsn, RecoveryError> {
+    let found = LogReader::look(disk, Some(lineage), ReadLimit::Whole)?;
+    if found.last > last {
+        return Ok(found.last);
+    }
+    // Those that come after damage are read by nobody, but are proof all the same.
+    Ok(damaged_has_after(disk, &found, last)?.unwrap_or(found.last))
 }

@@ -43,7 +43,7 @@ fn what_comes_before_the_damage_of_a_log_file_is_kept_by_what_its_error_says() {
 }
 
 /// The last file of the log, and its length.
-fn last_log(disk: &MemoryDisk) -> (String, usize) {
+pub(crate) fn last_log(disk: &MemoryDisk) -> (String, usize) {
     let names = disk.list().expect("a folder");
     let log = names.into_iter().rfind(|name| name.starts_with("log-")).expect("a log");
     let len = disk.len(&log).expect("a file") as usize;

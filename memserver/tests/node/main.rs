@@ -41,6 +41,7 @@ mod snapshots;
 mod snapshots_under_writes;
 mod torn_slots;
 mod tuned_lookups;
+mod unreadable_logs;
 #[path = "../support/watched_disk.rs"]
 mod watched_disk;
 mod without_fingerprints;

@@ -16,7 +16,7 @@ use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
 use fpcache_fabric::{NodeMemory, Service, Work};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::{
-    Background, Startup, UNKNOWN_BOOT, can_resume, recovery_area_bytes, restore, resume,
+    Background, Startup, UNKNOWN_BOOT, recovery_area_bytes, restore, resume, why_unusable,
 };
 use fpcache_memserver::{Origin, Recovery};
 
@@ -263,10 +263,9 @@ fn memory_of_another_start_of_the_machine_is_not_gone_on_with<T: TestKeys>() {
     load::<T>(&mut node, 10);
     drop(node);
     let other = Startup { boot: [4; 16], ..startup(SyncPolicy::Always, 9) };
-    assert!(
-        can_resume(&world.memories(), &world.disk, &other).is_err_and(|why| why.contains("started anew"))
-    );
-    assert_eq!(can_resume(&world.memories(), &world.disk, &startup(SyncPolicy::Always, 9)), Ok(()));
+    let why_not = |startup| why_unusable(&world.memories(), &world.disk, startup).expect("a disk");
+    assert!(why_not(&other).is_some_and(|why| why.contains("started anew")));
+    assert_eq!(why_not(&startup(SyncPolicy::Always, 9)), None);
 }
 
 /// It was the same one as soon as two processes could not read it.
@@ -283,10 +282,11 @@ fn memory_of_an_unknown_start_of_the_machine_is_not_gone_on_with<T: TestKeys>() 
     );
     drop(node);
     let known = startup(SyncPolicy::Always, 2);
-    let before = can_resume(&world.memories(), &world.disk, &known);
-    let why = can_resume(&world.memories(), &world.disk, &unknown(2)).expect_err("it may be another start");
+    let why_not = |startup| why_unusable(&world.memories(), &world.disk, startup).expect("a disk");
+    let before = why_not(&known);
+    let why = why_not(&unknown(2)).expect("it may be another start");
     assert!(why.contains("boot_id") && why.contains("ProcSubset=all"), "{why}");
-    assert!(before.is_err_and(|why| why.contains("the previous process could not read")));
+    assert!(before.is_some_and(|why| why.contains("the previous process could not read")));
     // What was acknowledged is on the disk, and the start says why it took that.
     (world.region, world.recovery_area) = lost(&world.left);
     world.disk = world.disk.crash();
@@ -348,7 +348,7 @@ fn what_is_read_after_a_restart_on_a_full_disk_is_on_the_disk<T: TestKeys>() {
         (tried.region, tried.recovery_area) = (world.region.heir(), world.recovery_area.heir());
         world.disk = world.disk.restart();
         let startup = startup(sync, 2);
-        assert_eq!(can_resume(&tried.memories(), &world.disk, &startup), Ok(()));
+        assert_eq!(why_unusable(&tried.memories(), &world.disk, &startup).expect("a disk"), None);
         let begun = resume(tried.memories(), world.disk.clone(), &startup, Background::Inline);
         let begun: Result<(Node<T>, Recovery), _> = begun;
         (world.region, world.recovery_area) = (tried.region.heir(), tried.recovery_area.heir());

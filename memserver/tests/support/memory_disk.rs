@@ -41,6 +41,11 @@ struct State {
     failures: u64,
     /// A file whose reads fail.
     unreadable: Option<String>,
+    /// Reads that succeed before those that fail.
+    good_reads: u32,
+    failing_reads: u32,
+    /// Whether those end early instead, as if the file did.
+    are_short: bool,
     syncs: u64,
     bytes_read: u64,
 }
@@ -107,6 +112,17 @@ impl State {
         self.failing_syncs -= 1;
         self.failures += 1;
         Some(self.sync_failure.map_or_else(|| io::Error::other("injected failure"), io::Error::from))
+    }
+
+    /// Whether the next read fails.
+    fn fails_read(&mut self) -> bool {
+        let fails = self.good_reads == 0 && self.failing_reads > 0;
+        if fails {
+            self.failing_reads -= 1;
+            self.failures += 1;
+        }
+        self.good_reads = self.good_reads.saturating_sub(1);
+        fails
     }
 
     fn inode(&mut self, doing: &'static str, name: &str) -> Result<&mut Inode, DiskError> {
@@ -239,6 +255,18 @@ impl MemoryDisk {
         self.state().unreadable = Some(name.to_owned());
     }
 
+    /// Lets `count` reads of files fail, after `good` more.
+    pub fn fail_reads_after(&self, good: u32, count: u32) {
+        let mut state = self.state();
+        (state.good_reads, state.failing_reads, state.are_short) = (good, count, false);
+    }
+
+    /// The same, but they give a part of the bytes, as if the file ended there.
+    pub fn cut_reads_after(&self, good: u32, count: u32) {
+        self.fail_reads_after(good, count);
+        self.state().are_short = true;
+    }
+
     /// Syncs and appends that failed as they were told to, or for lack of room.
     #[must_use]
     pub fn failures(&self) -> u64 {
@@ -296,12 +324,14 @@ impl Disk for MemoryDisk {
 
     fn read(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<usize, DiskError> {
         let mut state = self.alive("reading", name)?;
-        if state.unreadable.as_deref() == Some(name) {
+        let fails = state.fails_read();
+        if fails && !state.are_short || state.unreadable.as_deref() == Some(name) {
             return Err(DiskError::new("reading", name, io::Error::other("injected failure")));
         }
+        let most = if fails { state.up_to(out.len()) } else { out.len() };
         let data = &state.inode("reading", name)?.data;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
-        let len = out.len().min(data.len() - start);
+        let len = most.min(data.len() - start);
         out[..len].copy_from_slice(&data[start..start + len]);
         state.bytes_read += len as u64;
         Ok(len)

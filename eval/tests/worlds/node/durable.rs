@@ -6,7 +6,7 @@ use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_fabric::{Clock, FileIdentity, NodeMemory};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::{
-    Background, Memories, PreviousLog, Startup, can_resume, restore, resume, sync_previous_log,
+    Background, Memories, PreviousLog, Startup, restore, resume, sync_previous_log, why_unusable,
 };
 use fpcache_memserver::{Origin, RecoverError, Recovery};
 use fpcache_sim::NodeStart;
@@ -89,9 +89,9 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let why = match is_lost || is_away {
             true => None,
-            false => match can_resume(&memories(), &disk, &startup) {
-                Ok(()) => return resume(memories(), disk, &startup, Background::Inline),
-                Err(why) => Some(why),
+            false => match why_unusable(&memories(), &disk, &startup)? {
+                None => return resume(memories(), disk, &startup, Background::Inline),
+                why => why,
             },
         };
         let left = match is_lost && !is_away {

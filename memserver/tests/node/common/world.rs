@@ -9,8 +9,8 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, FileIdentity, NodeMemory, SharedMemory};
 use fpcache_memserver::durability::{Disk, DiskError, SyncPolicy};
 use fpcache_memserver::store::{
-    Background, Memories, Startup, UNKNOWN_BOOT, bytes_to_restore, can_resume, recovery_area_bytes, restore,
-    resume, sync_previous_log,
+    Background, Memories, Startup, UNKNOWN_BOOT, bytes_to_restore, recovery_area_bytes, restore, resume,
+    sync_previous_log, why_unusable,
 };
 use fpcache_memserver::{MemoryNode, RecoverError, Recovery};
 
@@ -226,7 +226,7 @@ impl World {
         (self.region, self.recovery_area) = (self.region.heir(), self.recovery_area.heir());
         self.disk = self.disk.restart();
         let startup = startup(self.sync, self.lives);
-        assert_eq!(can_resume(&self.memories(), &self.disk, &startup), Ok(()));
+        assert_eq!(why_unusable(&self.memories(), &self.disk, &startup).expect("a disk"), None);
         self.left.store(stores, Ordering::Relaxed);
         let begun: Result<(Node<T>, Recovery), _> =
             resume(self.memories(), self.mortal_disk(), &startup, Background::Inline);
@@ -265,8 +265,12 @@ impl World {
         (self.region, self.recovery_area) = (self.region.heir(), self.recovery_area.heir());
         self.disk = self.disk.restart();
         let startup = Startup { boot: self.boot, ..startup(self.sync, self.lives) };
-        let Err(why) = can_resume(&self.memories(), &self.disk, &startup) else {
-            return Some(resume(self.memories(), self.mortal_disk(), &startup, Background::Inline));
+        let why = match why_unusable(&self.memories(), &self.disk, &startup) {
+            Ok(None) => {
+                return Some(resume(self.memories(), self.mortal_disk(), &startup, Background::Inline));
+            }
+            Ok(Some(why)) => why,
+            Err(error) => return Some(Err(error)),
         };
         let recovery_area = match self.recovery_area_after_the_last(&startup) {
             Ok(recovery_area) => recovery_area,

@@ -1,0 +1,130 @@
+//! Starts whose disk does not read the log's last file, over memory that has all of it or is older.
+
+use crate::common::keys::Integers;
+use crate::common::requests::Writer;
+use crate::common::world::{Mortal, Node, World, lost};
+use crate::damaged_logs::last_log;
+use crate::logs_with_gaps::{HOURLY, loaded, put, put_all, there};
+use fpcache::message::WriteStatus;
+use fpcache_fabric::{NodeMemory, Service};
+use fpcache_memserver::durability::{Disk, SyncPolicy};
+use fpcache_memserver::{Origin, RecoverError};
+
+/// The files that a world's log had when its memory had the keys 1 to 5, and all of 1 to 11 later.
+fn older(sync: SyncPolicy, seed: u64) -> World {
+    let (mut world, mut node) = loaded(sync, seed, true);
+    put_all(&mut node, 5, 1..6);
+    (0..9).for_each(|_| _ = node.work());
+    let older = (world.region.heir(), world.recovery_area.heir());
+    put_all(&mut node, 6, 6..12);
+    (0..9).for_each(|_| _ = node.work());
+    drop(node);
+    (world.region, world.recovery_area) = older;
+    world
+}
+
+/// The same files and memory once more.
+fn again(world: &World) -> World {
+    let (region, recovery_area) = (world.region.heir(), world.recovery_area.heir());
+    World { disk: world.disk.deep_clone(), region, recovery_area, ..world.clone() }
+}
+
+/// It was gone on with, in a file that replaced what the log had beyond it.
+#[test]
+fn memory_that_is_older_than_a_log_that_cannot_be_read_is_not_gone_on_with() {
+    for (sync, seed) in [(SyncPolicy::Always, 1), (HOURLY, 2)] {
+        let world = older(sync, seed);
+        let mut refused = 0;
+        for (good, bad) in (0..12).flat_map(|good| [1, 2, 3, 1000].map(|bad| (good, bad))) {
+            let mut world = again(&world);
+            world.disk.fail_reads_after(good, bad);
+            let (mut node, recovery) = world.try_begin::<Integers>().unwrap_or_else(|_| {
+                refused += 1;
+                world.disk.fail_reads_after(0, 0);
+                world.begin::<Integers>()
+            });
+            let all = there(&mut node, 1..12);
+            assert_eq!(all.len(), 11, "{sync}, {good} and {bad}: {all:?}: {recovery}");
+        }
+        assert!(refused > 0, "reads fail");
+    }
+}
+
+#[test]
+fn a_start_that_cannot_tell_whether_memory_is_older_says_so_and_what_helps() {
+    let world = older(SyncPolicy::Always, 1);
+    let (log, _) = last_log(&world.disk.restart());
+    let mut refused = again(&world);
+    refused.disk.fail_reads_of(&log);
+    for _ in 0..2 {
+        let Err(error) = refused.try_begin::<Integers>() else { panic!("it cannot be told") };
+        assert!(matches!(error, RecoverError::LogUnread { last: 5, .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&log) && text.contains("restore it") && text.contains("LSN 5"), "{text}");
+    }
+    // With the files away it is gone on with, as it says.
+    let mut disk = refused.disk.restart();
+    disk.remove(&log).expect("it is there");
+    refused.disk = disk;
+    let (mut node, recovery) = refused.begin::<Integers>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    assert_eq!(there(&mut node, 1..12), [1, 2, 3, 4, 5]);
+}
+
+/// The start was refused, although memory has everything and its notes prove it.
+#[test]
+fn memory_that_has_all_of_a_log_that_cannot_be_read_is_gone_on_with() {
+    for (sync, seed) in [(SyncPolicy::Always, 1), (HOURLY, 2), (SyncPolicy::Never, 3)] {
+        let (mut world, mut node) = loaded(sync, seed, true);
+        put_all(&mut node, 5, 1..6);
+        (0..9).for_each(|_| _ = node.work());
+        drop(node);
+        let (log, _) = last_log(&world.disk.restart());
+        world.disk.fail_reads_of(&log);
+        let (mut node, recovery) = world.begin::<Integers>();
+        assert!(matches!(recovery.origin, Origin::Memory { .. }), "{sync}: {recovery}");
+        assert_eq!(there(&mut node, 1..6), [1, 2, 3, 4, 5], "{sync}: {recovery}");
+        is_durable_after_a_snapshot(&mut node);
+        drop(node);
+        world.disk = world.disk.restart().crash();
+        (world.region, world.recovery_area) = lost(&world.left);
+        if last_log(&world.disk).0 == log {
+            // It was written anew, elsewhere on the disk.
+            world.disk.fail_reads_of("");
+        }
+        let (mut node, recovery) = world.begin::<Integers>();
+        assert_eq!(there(&mut node, 1..13).len(), 6, "{sync}: {recovery}");
+    }
+}
+
+/// What is acknowledged is on a disk whose log cannot be read, once a snapshot makes up for it.
+fn is_durable_after_a_snapshot(node: &mut Node<Integers>) {
+    (0..60).for_each(|_| _ = node.work());
+    assert_eq!(put(&mut Writer::<Integers>::new(7), node, 12), WriteStatus::Done);
+    node.begin_snapshot();
+    (0..60).for_each(|_| _ = node.work());
+}
+
+/// A release that noted nothing.
+fn forget_the_file(recovery_area: &Mortal) {
+    const RING: u64 = 4096;
+    (176..192).step_by(8).for_each(|at| recovery_area.store_relaxed(RING + at, 0).expect("inside"));
+}
+
+#[test]
+fn without_a_note_of_the_file_nothing_proves_that_memory_has_all_of_it() {
+    let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
+    put_all(&mut node, 5, 1..6);
+    drop(node);
+    world.recovery_area = world.recovery_area.heir();
+    forget_the_file(&world.recovery_area);
+    let (log, _) = last_log(&world.disk.restart());
+    let mut unread = again(&world);
+    unread.disk.fail_reads_of(&log);
+    let refused = unread.try_begin::<Integers>().err();
+    assert!(matches!(refused, Some(RecoverError::LogUnread { last: 5, .. })), "{refused:?}");
+    // A file that can be read says it itself.
+    let (mut node, recovery) = world.begin::<Integers>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    assert_eq!(there(&mut node, 1..6), [1, 2, 3, 4, 5]);
+}
