@@ -65,8 +65,8 @@ impl Cursor {
         if self.buffer.len() < want {
             self.buffer.resize(want, 0);
         }
-        let read = disk.read(&self.name, self.offset + have as u64, &mut self.buffer[have..want])?;
-        self.filled = have + read;
+        disk.read_all(&self.name, self.offset + have as u64, &mut self.buffer[have..want])?;
+        self.filled = want;
         Ok(())
     }
 

@@ -38,6 +38,20 @@ pub trait Disk: Send {
     /// If there is no such file or it cannot be read.
     fn read(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<usize, DiskError>;
 
+    /// Fills `out` from `offset` on, of a file that is known to have so much.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read), or if it gives fewer bytes: that is no end of the file, but a
+    /// disk that fails.
+    fn read_all(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), DiskError> {
+        let read = self.read(name, offset, out)?;
+        if read == out.len() {
+            return Ok(());
+        }
+        let why = format!("the disk gives {read} of {} bytes from offset {offset} on", out.len());
+        Err(DiskError::new("reading", name, io::Error::new(io::ErrorKind::UnexpectedEof, why)))
+    }
+
     /// Makes an empty file.
     ///
     /// # Errors

@@ -100,34 +100,33 @@ pub(crate) enum ReadLimit {
     Whole,
 }
 
-fn read_header(disk: &impl Disk, name: &str) -> Result<Result<FileHeader, String>, DiskError> {
+/// The header of a file that is `len` bytes long.
+fn read_header(disk: &impl Disk, name: &str, len: u64) -> Result<Result<FileHeader, String>, DiskError> {
     let mut bytes = [0; FILE_HEADER_BYTES];
-    let read = disk.read(name, 0, &mut bytes)?;
-    Ok(if read < bytes.len() {
-        Err("it is shorter than its header".into())
-    } else {
-        FileHeader::decode(&bytes)
-    })
+    if len < bytes.len() as u64 {
+        return Ok(Err("it is shorter than its header".into()));
+    }
+    disk.read_all(name, 0, &mut bytes)?;
+    Ok(FileHeader::decode(&bytes))
 }
 
 fn check_header(
     disk: &impl Disk,
-    name: &str,
-    first: Lsn,
+    LogFile { name, first, bytes }: &LogFile,
     is_last: bool,
     lineage: &mut Option<u64>,
 ) -> Result<(), RecoveryError> {
-    let bad = |why| RecoveryError::BadFile { file: name.to_owned(), lsn: first, why };
-    let header = match read_header(disk, name) {
+    let bad = |why| RecoveryError::BadFile { file: name.clone(), lsn: *first, why };
+    let header = match read_header(disk, name, *bytes) {
         Err(error) if !is_last => Err(error.to_string()),
         read => read?,
     };
     let header = header.map_err(bad)?;
     let expected = *lineage.get_or_insert(header.lineage);
     if header.lineage != expected {
-        return Err(RecoveryError::Lineage { file: name.to_owned(), found: header.lineage, expected });
+        return Err(RecoveryError::Lineage { file: name.clone(), found: header.lineage, expected });
     }
-    if header.first != first || !(1..=MAX_LSN).contains(&first) {
+    if header.first != *first || !(1..=MAX_LSN).contains(first) {
         return Err(bad(format!(
             "its header says that it begins with record {}, its name {first}",
             header.first
@@ -201,8 +200,7 @@ fn scan_last<D: Disk>(
 /// The bytes of a file from `offset` on.
 fn bytes_after(disk: &impl Disk, file: &LogFile, offset: u64) -> Result<Vec<u8>, DiskError> {
     let mut rest = vec![0; usize::try_from(file.bytes.saturating_sub(offset)).unwrap_or(0)];
-    let read = disk.read(&file.name, offset, &mut rest)?;
-    rest.truncate(read);
+    disk.read_all(&file.name, offset, &mut rest)?;
     Ok(rest)
 }
 
@@ -271,14 +269,15 @@ impl LogReader {
         let names = list_logs(disk)?;
         for (index, (first, name)) in names.iter().enumerate() {
             let bytes = disk.len(name)?;
+            let file = LogFile { name: name.clone(), first: *first, bytes };
             let is_last = index + 1 == names.len();
-            if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name)?.is_err() {
+            if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name, bytes)?.is_err() {
                 // Records are written after a synced header only. But its name says that there were
                 // others before it.
-                reader.half_made = Some(LogFile { name: name.clone(), first: *first, bytes });
+                reader.half_made = Some(file);
                 continue;
             }
-            match check_header(disk, name, *first, is_last, &mut reader.lineage) {
+            match check_header(disk, &file, is_last, &mut reader.lineage) {
                 // Perhaps neither it nor what comes before it is needed any more: later files are
                 // whole without.
                 Err(error @ RecoveryError::BadFile { .. }) if !is_last => {
@@ -289,7 +288,7 @@ impl LogReader {
                 }
                 checked => checked?,
             }
-            reader.files.push(LogFile { name: name.clone(), first: *first, bytes });
+            reader.files.push(file);
         }
         if let (Some(first), Some(last)) = (reader.files.first(), reader.files.last().cloned()) {
             reader.first = first.first;

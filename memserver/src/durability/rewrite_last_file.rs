@@ -42,12 +42,9 @@ fn copy_synced(disk: &mut impl Disk, from: &str, bytes: u64, to: &str) -> Result
     let (mut at, mut chunk) = (0, vec![0; CHUNK_BYTES]);
     while at < bytes {
         let want = (bytes - at).min(CHUNK_BYTES as u64) as usize;
-        let read = disk.read(from, at, &mut chunk[..want])?;
-        if read == 0 {
-            break;
-        }
-        disk.append(to, &chunk[..read])?;
-        at += read as u64;
+        disk.read_all(from, at, &mut chunk[..want])?;
+        disk.append(to, &chunk[..want])?;
+        at += want as u64;
     }
     disk.sync(to)
 }

@@ -104,8 +104,11 @@ impl SnapshotReader {
     /// If it cannot be read, its header is damaged, or it is another store's.
     pub fn open<D: Disk>(disk: &D, name: &str, lineage: Option<u64>) -> Result<Self, BadSnapshot> {
         let damaged = |why| BadSnapshot::Damaged { file: name.to_owned(), offset: 0, why };
-        let mut header = [0; HEADER_BYTES];
-        if disk.read(name, 0, &mut header)? < header.len() || header[..8] != MAGIC {
+        let (bytes, mut header) = (disk.len(name)?, [0; HEADER_BYTES]);
+        if bytes >= header.len() as u64 {
+            disk.read_all(name, 0, &mut header)?;
+        }
+        if header[..8] != MAGIC {
             return Err(damaged("it does not begin as a snapshot does"));
         }
         let found = u32_at(&header, 8);
@@ -114,8 +117,10 @@ impl SnapshotReader {
             return Err(damaged("its header does not match its checksum"));
         }
         let mut table_header = vec![0; table_bytes];
-        let read = disk.read(name, HEADER_BYTES as u64, &mut table_header)?;
-        if read < table_bytes || u64_at(&header, 32) != header_checksum(&header, &table_header) {
+        if bytes >= (HEADER_BYTES + table_bytes) as u64 {
+            disk.read_all(name, HEADER_BYTES as u64, &mut table_header)?;
+        }
+        if u64_at(&header, 32) != header_checksum(&header, &table_header) {
             return Err(damaged("its header does not match its checksum"));
         }
         if found != LAYOUT {
@@ -125,7 +130,6 @@ impl SnapshotReader {
         if let Some(expected) = lineage.filter(|expected| *expected != found) {
             return Err(BadSnapshot::Lineage { file: name.to_owned(), found, expected });
         }
-        let bytes = disk.len(name)?;
         let info = SnapshotInfo { name: name.to_owned(), first_lsn, last_lsn: 0, records: 0, bytes };
         let offset = (HEADER_BYTES + table_bytes) as u64;
         let mut reader = Self {
@@ -198,8 +202,8 @@ impl SnapshotReader {
         let mut footer = [0; FOOTER_BYTES];
         let at = self.info.bytes.checked_sub(FOOTER_BYTES as u64).filter(|at| *at >= self.offset);
         let Some(at) = at else { return Err(self.damaged("the file is cut off")) };
-        if disk.read(&self.info.name, at, &mut footer)? < FOOTER_BYTES
-            || u64_at(&footer, 0) != xxh3_64_with_seed(&footer[8..], seed(self.lineage, self.info.first_lsn))
+        disk.read_all(&self.info.name, at, &mut footer)?;
+        if u64_at(&footer, 0) != xxh3_64_with_seed(&footer[8..], seed(self.lineage, self.info.first_lsn))
             || u32_at(&footer, 8) != BlockKind::Footer as u32
         {
             return Err(self.damaged("the file does not end with a footer"));
@@ -222,15 +226,16 @@ impl SnapshotReader {
             };
         }
         let mut header = [0; BLOCK_HEADER_BYTES];
-        let read = disk.read(&self.info.name, self.offset, &mut header)?;
+        // The footer is longer.
+        disk.read_all(&self.info.name, self.offset, &mut header)?;
         let payload = u32_at(&header, 20) as usize;
-        if read < header.len() || payload > MAX_BLOCK_BYTES {
+        if payload > MAX_BLOCK_BYTES || self.offset + (header.len() + payload) as u64 > end {
             return Err(self.damaged("a block's length is impossible"));
         }
         self.block.resize(BLOCK_HEADER_BYTES + payload, 0);
-        let read = disk.read(&self.info.name, self.offset, &mut self.block)?;
+        disk.read_all(&self.info.name, self.offset, &mut self.block)?;
         let sum = xxh3_64_with_seed(&self.block[8..], seed(self.lineage, self.info.first_lsn));
-        if read < self.block.len() || u64_at(&self.block, 0) != sum {
+        if u64_at(&self.block, 0) != sum {
             return Err(self.damaged("a block does not match its checksum"));
         }
         if u32_at(&self.block, 8) != BlockKind::Records as u32 || u32_at(&self.block, 16) != self.blocks {

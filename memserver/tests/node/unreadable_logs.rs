@@ -128,3 +128,24 @@ fn without_a_note_of_the_file_nothing_proves_that_memory_has_all_of_it() {
     assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
     assert_eq!(there(&mut node, 1..6), [1, 2, 3, 4, 5]);
 }
+
+/// What it gave was taken for all that the file has: the rest was cut off as a torn tail, or was
+/// not in the copy that took the file's place.
+#[test]
+fn a_read_that_ends_early_cuts_nothing_off_the_log() {
+    let mut world = older(SyncPolicy::Always, 1);
+    world.disk = world.disk.restart().crash();
+    (world.region, world.recovery_area) = lost(&world.left);
+    let mut told = 0;
+    for (good, bad) in (0..16).flat_map(|good| [1, 1000].map(|bad| (good, bad))) {
+        let mut world = again(&world);
+        world.disk.cut_reads_after(good, bad);
+        let (mut node, recovery) = world.try_begin::<Integers>().unwrap_or_else(|error| {
+            told += u32::from(error.to_string().contains("the disk gives"));
+            world.disk.cut_reads_after(0, 0);
+            world.begin::<Integers>()
+        });
+        assert_eq!(there(&mut node, 1..12).len(), 11, "{good} and {bad}: {recovery}");
+    }
+    assert!(told > 0, "reads end early");
+}
