@@ -43,10 +43,22 @@ pub enum Trouble {
     Appends,
     /// Any change may fail, and is not made then.
     Changes,
+    /// Reads fail.
+    Reads,
+    /// Reads end before the file does.
+    ShortReads,
 }
 
 impl Trouble {
-    pub const ALL: [Self; 5] = [Self::Full, Self::FullAtSync, Self::Syncs, Self::Appends, Self::Changes];
+    pub const ALL: [Self; 7] = [
+        Self::Full,
+        Self::FullAtSync,
+        Self::Syncs,
+        Self::Appends,
+        Self::Changes,
+        Self::Reads,
+        Self::ShortReads,
+    ];
 
     /// Whether it says that there is no room.
     pub fn is_full(self) -> bool {
@@ -98,6 +110,13 @@ impl Troubles {
         self.begin(trouble, disk, random);
     }
 
+    /// Reads fail from here on, in one way or the other, unless troubles do not change any more.
+    pub fn fail_reads(&self, disk: &MemoryDisk, random: &mut Random) {
+        if !self.state().is_over {
+            self.begin([Trouble::Reads, Trouble::ShortReads][random.below(2) as usize], disk, random);
+        }
+    }
+
     /// This trouble from here on.
     pub fn begin(&self, trouble: Trouble, disk: &MemoryDisk, random: &mut Random) {
         self.mend(disk);
@@ -111,6 +130,14 @@ impl Troubles {
             Trouble::FullAtSync => disk.fill_up_at_sync(good, bad),
             Trouble::Syncs => disk.fail_syncs_after(good, bad),
             Trouble::Appends => disk.fail_appends(bad),
+            Trouble::Reads | Trouble::ShortReads => {
+                // A start makes some ten, and what fails once may stay so.
+                let (good, bad) = (random.below(12) as u32, [1, 2, 4, u32::MAX][random.below(4) as usize]);
+                match trouble {
+                    Trouble::Reads => disk.fail_reads_after(good, bad),
+                    _ => disk.cut_reads_after(good, bad),
+                }
+            }
         }
     }
 
@@ -124,6 +151,7 @@ impl Troubles {
         disk.fill_up_after(u64::MAX);
         disk.fail_syncs(0);
         disk.fail_appends(0);
+        disk.fail_reads_after(0, 0);
     }
 
     /// They do not change any more by themselves.

@@ -1,5 +1,6 @@
 //! Disks that are full for a while, or fail: appends are cut short, syncs lose what they were to
-//! write, any change is refused, and the machine ends meanwhile. A history says whether what was
+//! write, any change is refused, reads fail or end early, and the machine ends meanwhile, or memory
+//! is found as it was a while before. A start is refused, or has everything. A history says whether what was
 //! acknowledged outlived all of it, whole, and whether what was refused was not done. While nothing
 //! can be written, the memory node says so; when the disk is mended it takes every write again, and
 //! the machine's end undoes none of them.
@@ -27,6 +28,8 @@ pub struct Disks {
     pub failed: BTreeMap<Trouble, u64>,
     /// Starts that failed, and succeeded when the disk was mended.
     pub refused_starts: u64,
+    /// Starts over memory that was older than the log's files may be.
+    pub went_back: u64,
     /// Writes that were refused at last, and told of by the statistics.
     told: u64,
     /// Writes that were done when the disk was mended.

@@ -13,7 +13,7 @@ use fpcache::layout::{Grouping, REUSE_OFFSET, SlotWord};
 use fpcache_client::{KeySpace, TableParameters, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_fabric::{ClientId, Clock, Handled, Service, Work};
+use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::SyncPolicy;
@@ -118,6 +118,38 @@ impl NodeShape {
 
 type Node<K> = MemoryNode<K, SimMemory>;
 
+/// A region and a recovery area, and what they had at some instant of a life.
+#[derive(Debug)]
+struct PastMemory {
+    memories: Vec<Arc<SimMemory>>,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl PastMemory {
+    fn of(memories: &[Arc<SimMemory>]) -> Self {
+        Self { memories: memories.to_vec(), bytes: Vec::new() }
+    }
+
+    /// Keeps what they have now, as a file system does that writes it back.
+    fn keep(&mut self) {
+        let read = |memory: &Arc<SimMemory>| {
+            memory.flush();
+            let mut bytes = vec![0; memory.len() as usize];
+            memory.read_bytes(0, &mut bytes).unwrap();
+            bytes
+        };
+        self.bytes = self.memories.iter().map(read).collect();
+    }
+
+    /// They have what was kept.
+    fn bring_back(&self, memories: &[Arc<SimMemory>]) {
+        for (memory, bytes) in memories.iter().zip(&self.bytes) {
+            memory.write_bytes(0, bytes).unwrap();
+            memory.flush();
+        }
+    }
+}
+
 /// What outlives a memory node's lives.
 #[derive(Debug)]
 struct Kept<K: NumberedKeys> {
@@ -125,6 +157,11 @@ struct Kept<K: NumberedKeys> {
     troubles: Troubles,
     /// Lives that could not begin while the disk was in trouble, but when that was over.
     refused_starts: u64,
+    memories: Option<PastMemory>,
+    /// Whether the next life finds memory as it was then.
+    goes_back: bool,
+    /// Lives that found it so.
+    went_back: u64,
     /// Starts of the machine, and the one that the memory is of.
     boots: u64,
     memory_of: u64,
@@ -182,6 +219,9 @@ impl<K: NumberedKeys> Stage<K> {
             disk: MemoryDisk::new(random.bits()),
             troubles: Troubles::default(),
             refused_starts: 0,
+            memories: None,
+            goes_back: false,
+            went_back: 0,
             boots: 1,
             memory_of: 1,
             random,
@@ -220,6 +260,19 @@ impl<K: NumberedKeys> Stage<K> {
         };
         kept.disk = if machine { kept.disk.crash() } else { kept.disk.restart() };
         kept.boots += u64::from(machine);
+        if self.shape.troubles > 0 {
+            let Kept { disk, troubles, random, .. } = &mut *kept;
+            if random.below(3) == 0 {
+                troubles.fail_reads(disk, random);
+            }
+            // A file system that went away and came back; of what was acknowledged the disk has all,
+            // and no client reads what was there before.
+            let may_go_back = self.shape.durability.is_some_and(|durability| {
+                durability.sync == SyncPolicy::Always && durability.ending == Ending::Either
+            });
+            let is_kept = kept.memories.as_ref().is_some_and(|past| !past.bytes.is_empty());
+            kept.goes_back = !machine && may_go_back && is_kept && kept.random.below(2) == 0;
+        }
         // The file of the recovery area may have got to the disk, and be as it was.
         kept.region_is_away |= machine && self.shape.troubles > 0 && kept.random.below(2) == 0;
     }
@@ -364,8 +417,9 @@ impl<K: NumberedKeys> Service for Served<K> {
         let flips = flips.map(|flips| (flips, self.random.split()));
         let troubles = self.stage.shape.troubles;
         if troubles > 0 && self.random.below(troubles) == 0 {
-            let kept = self.stage.kept();
+            let mut kept = self.stage.kept();
             kept.troubles.change(&kept.disk, &mut self.random);
+            kept.memories.iter_mut().for_each(PastMemory::keep);
         }
         let mut node = self.node();
         if let Some((flips, mut random)) = flips {

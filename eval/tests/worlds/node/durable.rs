@@ -11,7 +11,7 @@ use fpcache_memserver::store::{
 use fpcache_memserver::{Origin, RecoverError, Recovery};
 use fpcache_sim::NodeStart;
 
-use super::{Durability, Kept, Node, RING_BYTES, Stage, region_bytes};
+use super::{Durability, Kept, Node, PastMemory, RING_BYTES, Stage, region_bytes};
 use crate::disk::{Changes, SimDisk, Trouble};
 
 /// A memory node, and what it was recovered from.
@@ -21,6 +21,11 @@ impl<K: NumberedKeys> Stage<K> {
     /// A life after others, or the first of a table that outlives it.
     pub(super) fn go_on(&self, start: &NodeStart, durability: Durability) -> Node<K> {
         let mut kept = self.kept();
+        let past = kept.memories.replace(PastMemory::of(&start.memories));
+        if let Some(past) = past.filter(|_| std::mem::take(&mut kept.goes_back)) {
+            past.bring_back(&start.memories);
+            kept.went_back += 1;
+        }
         let (node, recovery) = self.begin_again(start, durability, &mut kept);
         let node = node.with_clock(Arc::new(start.clock.clone()));
         match recovery.origin {

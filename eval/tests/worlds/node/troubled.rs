@@ -26,6 +26,7 @@ impl<K: NumberedKeys> Stage<K> {
     pub fn add_disk_to(&self, disks: &mut Disks) {
         let kept = self.kept();
         disks.refused_starts += kept.refused_starts;
+        disks.went_back += kept.went_back;
         for (trouble, changes) in kept.troubles.failed() {
             *disks.failed.entry(trouble).or_default() += changes;
         }
