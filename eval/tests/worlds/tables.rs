@@ -6,7 +6,9 @@
 //!
 //! These worlds are of real memory and files. In half of them one call follows the other in an
 //! order that the seed gives; in the others threads make them at once, and the memory node ends in
-//! the midst of them.
+//! the midst of them. In worlds of a second kind the disk refuses to make, rename or remove the
+//! folders of some tables: those that are not made are not there, and those that are not dropped have
+//! everything after the next start.
 
 mod caller;
 #[cfg(feature = "sabotage")]
@@ -28,7 +30,7 @@ use fpcache_sim::{Random, SEED_VARIABLE, SEEDS_VARIABLE};
 
 use caller::Caller;
 use manager::Manager;
-use place::{Place, name};
+use place::{Place, go_by_modes, name};
 
 const TABLES: usize = 3;
 /// Keys of each table.
@@ -76,6 +78,8 @@ struct Tally {
     ends: u64,
     ends_amid_calls: u64,
     without_memory: u64,
+    /// Tables that the disk refused to make or drop.
+    refused: u64,
 }
 
 struct World {
@@ -93,6 +97,17 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x7ab1_e5ee);
         let place = Place::new(&mut random);
+        Self::at(place, seed, random)
+    }
+
+    /// A world whose disk refuses to make or drop some tables.
+    fn on_failing_disk(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x7ab1_fa11);
+        let place = Place::new(&mut random).failing();
+        Self::at(place, seed, random)
+    }
+
+    fn at(place: Place, seed: u64, mut random: Random) -> Self {
         let there = There::default();
         let count = random.between(2, 4) as u32;
         let caller = |number| {
@@ -118,17 +133,34 @@ impl World {
         for _ in 0..self.random.between(10, 40) {
             let who = self.random.below((self.callers.len() + TABLES) as u64 + 2) as usize;
             match who.checked_sub(TABLES) {
-                None => {
-                    if self.managers[who].step() {
-                        self.callers.iter_mut().for_each(|caller| caller.read_held(who));
-                        self.managers[who].make_anew();
-                    }
-                }
+                None => self.manage(who),
                 Some(caller) => {
                     let count = self.callers.len();
                     self.callers[caller % count].step();
                 }
             }
+        }
+    }
+
+    /// A table is made, loaded or dropped, which the disk may refuse. One that is closed for that is
+    /// as it was after the next start.
+    fn manage(&mut self, who: usize) {
+        let refuses = self.place.is_failing && self.random.below(2) == 0;
+        if refuses {
+            self.place.refuse(&mut self.random);
+        }
+        self.managers[who].may_be_refused = refuses;
+        if self.managers[who].step() {
+            self.callers.iter_mut().for_each(|caller| caller.read_held(who));
+            if !self.managers[who].is_closed {
+                self.managers[who].make_anew();
+            }
+        }
+        if refuses {
+            self.place.mend();
+        }
+        if self.managers[who].is_closed {
+            self.end();
         }
     }
 
@@ -198,7 +230,7 @@ impl World {
     }
 
     fn play(mut self) -> Result<Tally, String> {
-        let one_by_one = self.random.below(2) == 0;
+        let one_by_one = self.random.below(2) == 0 || self.place.is_failing;
         self.managers.iter_mut().for_each(|manager| manager.is_alone = one_by_one);
         for _ in 0..self.random.between(2, 5) {
             match one_by_one {
@@ -235,6 +267,7 @@ impl World {
             self.tally.made += manager.made;
             self.tally.dropped += manager.dropped;
             self.tally.loaded += manager.loaded;
+            self.tally.refused += manager.refused;
         }
         for caller in self.callers.iter().filter(|_| one_by_one) {
             self.tally.calls += caller.calls;
@@ -282,29 +315,48 @@ fn number_in(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-#[test]
-fn tables_that_are_made_anew_show_nothing_of_those_before_and_lose_no_write() {
-    const FIRST: u64 = 16_000_000;
+/// What happened in the worlds with seeds from `first` on, and how many there were.
+fn play_all(first: u64, make: impl Fn(u64) -> World) -> (u64, Tally) {
     let seeds = match (number_in(SEED_VARIABLE), number_in(SEEDS_VARIABLE)) {
         (Some(seed), _) => seed..seed + 1,
         // One takes as long as many that are simulated.
-        (None, count) => FIRST..FIRST + (count.unwrap_or(60) / 6).max(1),
+        (None, count) => first..first + (count.unwrap_or(60) / 6).max(1),
     };
     let count = seeds.end - seeds.start;
     let mut tally = Tally::default();
     for seed in seeds {
-        let one = play(World::new(seed));
+        let one = play(make(seed));
         let one =
             one.unwrap_or_else(|why| panic!("seed {seed}: {why}\nonly this one: {SEED_VARIABLE}={seed}"));
         tally.add(&one);
     }
     println!("tables: {tally:?}");
+    (count, tally)
+}
+
+#[test]
+fn tables_that_are_made_anew_show_nothing_of_those_before_and_lose_no_write() {
+    let (count, tally) = play_all(16_000_000, World::new);
     if count >= 10 {
         assert!(tally.made > 3 * count && tally.dropped > count && tally.loaded > count / 2, "{tally:?}");
         assert!(tally.ends > count && tally.ends_amid_calls > count / 4, "{tally:?}");
         assert!(tally.without_memory > count / 20, "{tally:?}");
         assert!(2 * tally.answered > tally.calls, "most calls have an answer: {tally:?}");
         assert!(tally.unknown < tally.operations / 4, "{tally:?}");
+    }
+}
+
+#[test]
+fn tables_that_the_disk_refuses_to_make_or_drop_are_as_was_acknowledged() {
+    // The superuser is refused nothing.
+    let played = thread::spawn(|| {
+        go_by_modes();
+        play_all(19_000_000, World::on_failing_disk)
+    });
+    let (count, tally) = played.join().expect("every world is right");
+    if count >= 10 {
+        assert!(tally.refused > count && tally.dropped > count / 2 && tally.ends > count, "{tally:?}");
+        assert!(2 * tally.answered > tally.calls, "most calls have an answer: {tally:?}");
     }
 }
 
@@ -332,5 +384,6 @@ impl Tally {
         self.ends += one.ends;
         self.ends_amid_calls += one.ends_amid_calls;
         self.without_memory += one.without_memory;
+        self.refused += one.refused;
     }
 }

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use fpcache_client::{
-    AsKey, ByteKeys, ClientConfig, ClientError, CreateOptions, KeyKind, TableClient, Tables, U64Keys,
+    AsKey, ByteKeys, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, TableClient, Tables,
+    U64Keys,
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
@@ -25,6 +26,12 @@ pub struct Manager {
     there: There,
     /// Whether no call but its own is under way, nor the memory node's end.
     pub is_alone: bool,
+    /// Whether the disk may refuse what it asks for.
+    pub may_be_refused: bool,
+    /// Whether a drop was refused, so that its table is closed until the next start.
+    pub is_closed: bool,
+    /// Times that the disk refused something.
+    pub refused: u64,
     /// Whether what it makes outlasts the memory node.
     is_durable: bool,
     /// The keys of the table, if there is one.
@@ -46,6 +53,9 @@ impl Manager {
             log,
             there,
             is_alone: false,
+            may_be_refused: false,
+            is_closed: false,
+            refused: 0,
             is_durable: place.is_durable(),
             kind: None,
             written: 0,
@@ -105,11 +115,17 @@ impl Manager {
             found == kind || may_be_gone,
             "of table {table} there is {found:?}, and what was made of it and not dropped is {kind:?}"
         );
+        self.is_closed = false;
         self.know(found);
     }
 
-    /// Asks what there is after a request that failed, which only an end explains.
+    /// Asks what there is after a request that failed, which only an end or the disk explains.
     fn resolve(&mut self, error: &ClientError) {
+        if self.may_be_refused && error.kind() == ErrorKind::Setup {
+            self.refused += 1;
+            let found = self.tables().find(&name(self.table)).expect("it is up");
+            return self.know(found.map(|table| table.kind));
+        }
         assert!(!self.is_alone, "table {}: {error}", self.table);
         let is_gone = matches!(error, ClientError::NoSuchTable { .. }) && !self.is_durable;
         let has_ended = error.may_have_taken_effect() || error.is_unavailable();
@@ -147,6 +163,7 @@ impl Manager {
             Ok(()) => self.know(None),
             Err(error) => self.resolve(&error),
         }
+        self.is_closed = self.kind.is_some();
         // No other drops it or makes it anew: what there is says what was done.
         let outcome = if self.kind.is_none() { Outcome::Done } else { Outcome::Refused };
         self.dropped += u64::from(self.kind.is_none());
