@@ -6,6 +6,7 @@ use fpcache::read::{Cost, Outcome, Outcomes};
 
 /// The outcome of a lookup, and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an absent key and an empty value leave the same buffer"]
 pub struct Found {
     /// The record's version, `None` if the key is absent.
     pub version: Option<u32>,
@@ -13,6 +14,14 @@ pub struct Found {
     pub plan: Plan,
     /// What it cost.
     pub cost: Cost,
+}
+
+impl Found {
+    /// Whether the key is there.
+    #[must_use]
+    pub const fn is_found(&self) -> bool {
+        self.version.is_some()
+    }
 }
 
 impl From<&Outcome> for Found {

@@ -66,7 +66,8 @@ impl<K: BuildKeys> Changes<K> {
         Self::default()
     }
 
-    /// Adds an insert, which fails if the record exists.
+    /// Adds an insert. If the record exists nothing is written, and the reply's status is
+    /// [`Exists`](WriteStatus::Exists).
     pub fn insert(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Insert, key, value)
     }
@@ -76,12 +77,14 @@ impl<K: BuildKeys> Changes<K> {
         self.push(WriteKind::Put, key, value)
     }
 
-    /// Adds an update, which fails if the record does not exist.
+    /// Adds an update. If the record does not exist nothing is written, and the reply's status is
+    /// [`Absent`](WriteStatus::Absent).
     pub fn update(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Update, key, value)
     }
 
-    /// Adds a delete, which fails if the record does not exist.
+    /// Adds a delete. If the record does not exist the reply's status is
+    /// [`Absent`](WriteStatus::Absent).
     pub fn delete(&mut self, key: impl AsKey<K>) -> &mut Self {
         self.push(WriteKind::Delete, key, &[])
     }

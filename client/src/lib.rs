@@ -38,6 +38,7 @@
 //! | `tokio` | `AsyncClient`, for tasks of a tokio runtime, which share requests |
 //! | `tls` | memory nodes at `tcps://`; builds with a C compiler |
 //! | `rdma` | memory nodes at `rdma://`; needs libibverbs |
+//! | `sim` | memory nodes of a simulated world, for tests |
 //!
 //! # Tables
 //!
@@ -164,8 +165,12 @@ pub use counters::Counters;
 pub use encode::{DecodeKey, OrderedKey, decode, encode};
 pub use error::{ClientError, ErrorKind};
 pub use flow::ScanFlow;
-pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
-pub use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
+pub use fpcache::cache::{
+    CacheConfig, CacheStats, OnConflict, Policy, UnknownOnConflict, UnknownPolicy, UnknownVariant, Variant,
+};
+pub use fpcache::fingerprint::{
+    FingerprintWidth, UnknownChoice as UnknownWidthChoice, UnknownWidth, WidthChoice,
+};
 pub use fpcache::group_tables::GroupBytes;
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys, UnknownKeyKind};
 pub use fpcache::layout::{
@@ -177,11 +182,12 @@ pub use fpcache::message::{
     ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, SocketStats, TableInfo, WriteKind,
     WriteReply, WriteStatus,
 };
-pub use fpcache::plan::{Expected, FabricCosts, Plan, PlanChoice};
+pub use fpcache::plan::{Expected, FabricCosts, Plan, PlanChoice, UnknownPlan};
 pub use fpcache::read::{Cost, ReadError};
 pub use fpcache::table_view::OpenError;
 pub use fpcache::{TableName, TableNameError};
-pub use fpcache_fabric::tcp::{Token, TokenError};
+pub use fpcache_fabric::shm::ShmAddress;
+pub use fpcache_fabric::tcp::{TcpAddress, Token, TokenError};
 pub use fpcache_fabric::{ErrorKind as FabricErrorKind, FabricError};
 pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};

@@ -235,6 +235,7 @@ impl<K: BuildKeys> Pipeline<K> {
     /// write in flight until one has ended. A write that must be sent again because its connection
     /// broke is waited for; one whose memory node is silent ends with its deadline.
     #[inline]
+    #[must_use = "it has the outcome of a write"]
     pub fn poll(&mut self) -> Option<Completed<K>> {
         if self.completed.is_empty() {
             self.take_answered();
@@ -245,6 +246,7 @@ impl<K: BuildKeys> Pipeline<K> {
     /// The next outcome; if none is available, waits for a write in flight: the oldest, or that of
     /// the memory node which answers first. `None` if all outcomes were returned.
     #[allow(clippy::should_implement_trait, reason = "more writes may be posted after a `None`")]
+    #[must_use = "it has the outcome of a write"]
     pub fn next(&mut self) -> Option<Completed<K>> {
         if self.completed.is_empty() && !self.flying.is_empty() {
             self.settle_one();
@@ -253,6 +255,7 @@ impl<K: BuildKeys> Pipeline<K> {
     }
 
     /// Waits for all writes, and returns the remaining outcomes in the order of posting.
+    #[must_use = "writes that failed are told of here alone"]
     pub fn finish(mut self) -> Vec<Completed<K>> {
         self.settle_all();
         let mut completed: Vec<Completed<K>> = std::mem::take(&mut self.completed).into();

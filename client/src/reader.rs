@@ -16,7 +16,7 @@ use fpcache::layout::RecordToken;
 use fpcache::read::{Outcome, Wanted};
 
 use crate::answers::{Answers, Found, into_buffer};
-use crate::client::{TableClient, Transport};
+use crate::client::{Client, TableClient, Transport};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::one_node::{Borrowed, ByKind, Holds, Owned, SharedCore, with_direct};
@@ -125,6 +125,31 @@ impl<K: BuildKeys> TableClient<K> {
     #[inline]
     pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         self.here(|mut reader| reader.get_into(key, value))
+    }
+
+    /// Passes the value of `key` to `take` without another copy, and returns its result; `None`,
+    /// without a call of `take`, if the key is absent. It may use this client: it then reads with
+    /// buffers that are made for that call.
+    ///
+    /// ```
+    /// # #[cfg(feature = "embedded")]
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// # let client = fpcache_client::Client::embedded(16 << 20)?;
+    /// client.put(20, b"twenty")?;
+    /// assert_eq!(client.get_with(20, |value| value.len())?, Some(6));
+    /// assert_eq!(client.get_with(21, |value| value.len())?, None);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "embedded"))]
+    /// # fn main() {}
+    /// ```
+    #[inline]
+    pub fn get_with<R>(
+        &self,
+        key: impl AsKey<K>,
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, ClientError> {
+        self.here(|mut reader| reader.get_with(key, take))
     }
 
     /// Whether `key` exists. An external value is not read.
@@ -292,6 +317,38 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
     ) -> Result<usize, ClientError> {
         let keys = keys.iter().map(AsKey::as_key);
         with_held!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
+    }
+}
+
+impl Client {
+    /// Writes the values of `keys` to `values`, and whether each exists to `found`. As
+    /// [`Reader::multi_get_u64`].
+    ///
+    /// ```
+    /// # #[cfg(feature = "embedded")]
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// # let client = fpcache_client::Client::embedded(16 << 20)?;
+    /// # let parameters = fpcache_client::TableParameters::default();
+    /// # client.create(parameters)?;
+    /// client.put(10, &100u64.to_le_bytes())?;
+    /// let (mut values, mut found) = ([7; 2], [false; 2]);
+    /// assert_eq!(client.multi_get_u64(&[10, 15], &mut values, &mut found)?, 1);
+    /// assert_eq!((values, found), ([100, 0], [true, false]));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "embedded"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As that.
+    pub fn multi_get_u64(
+        &self,
+        keys: &[u64],
+        values: &mut [u64],
+        found: &mut [bool],
+    ) -> Result<usize, ClientError> {
+        self.here(|mut reader| reader.multi_get_u64(keys, values, found))
     }
 }
 

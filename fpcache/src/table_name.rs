@@ -148,6 +148,32 @@ impl Default for TableName {
     }
 }
 
+impl AsRef<str> for TableName {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl PartialEq<str> for TableName {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for TableName {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl TryFrom<&str> for TableName {
+    type Error = TableNameError;
+
+    fn try_from(name: &str) -> Result<Self, TableNameError> {
+        name.parse()
+    }
+}
+
 impl FromStr for TableName {
     type Err = TableNameError;
 

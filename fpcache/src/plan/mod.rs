@@ -52,6 +52,12 @@ impl Plan {
     }
 }
 
+impl std::fmt::Display for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// Which plan lookups use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanChoice {
@@ -69,6 +75,12 @@ impl PlanChoice {
             Self::Auto => "auto",
             Self::Fixed(plan) => plan.name(),
         }
+    }
+}
+
+impl std::fmt::Display for PlanChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
     }
 }
 
