@@ -97,7 +97,7 @@ impl<K: KeySpace> Table<K> {
             None => TableView::open(endpoint)?,
             Some(CacheConfig { budget, .. }) => {
                 let mut beside = 0;
-                let opened = TableView::open_beside(endpoint, None, |stride| {
+                let opened = TableView::open_beside(endpoint, |stride| {
                     beside = Self::beside_models(stride);
                     for_models(budget, beside)
                 });
@@ -216,8 +216,7 @@ impl<K: KeySpace> Table<K> {
 
     /// Opens the models anew, with what the hot cache leaves them.
     fn reopened<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
-        let room = |stride| self.room_for_models(stride);
-        let view = match TableView::open_beside(endpoint, Some(&self.view), room) {
+        let view = match TableView::open_beside(endpoint, |stride| self.room_for_models(stride)) {
             Ok(view) => view,
             Err(OpenError::Budget { .. }) => return Ok(Refresh::Lost),
             Err(error) => return Err(error),

@@ -11,12 +11,8 @@ use std::sync::Arc;
 use std::thread;
 
 use common::{Firsts, Region, first_key, generation, least_bytes};
-use fpcache::Refresh;
-use fpcache::cache::CacheConfig;
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::models::{Page, PagedModels};
-use fpcache::plan::PlanChoice;
-use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
 use proptest::prelude::*;
@@ -49,45 +45,19 @@ over_both_key_spaces! {
     threads_that_crowd_each_other_out_stay_within_the_bytes
 }
 
-/// A directory of 400 pages that takes more than was [`FORETOLD`].
-fn larger_than_foretold(checkpoint: u64) -> Region<ByteKeys> {
+#[test]
+fn a_directory_that_takes_more_than_was_foretold_is_not_fetched_to_its_end() {
     // Long strings that share nothing after every 60 of them: the directory has one of each eight
     // whole, a page hardly more than one of 60.
     let first = |i: u64| format!("{:06}{}{:03}", i / 60, "x".repeat(994), i % 60).into_bytes();
-    Region::at_checkpoint(checkpoint, &[200; 400], 8, first)
-}
-
-const FORETOLD: u64 = 400 * 17_500 + 400 * 200 * 18 + 8000;
-
-#[test]
-fn a_directory_that_was_larger_than_foretold_is_not_fetched_again_at_the_next_checkpoint() {
-    let cache = Some(CacheConfig::of(FORETOLD / 7 * 8 + 100_000));
-    let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Auto) };
-    let region = larger_than_foretold(0);
-    let mut endpoint = region.endpoint();
-    let mut table = Table::<ByteKeys>::open(&mut endpoint, &options).unwrap();
-    let of_first = endpoint.meter().snapshot().bytes_from;
-    assert!(of_first > FORETOLD / 2, "{of_first} bytes: it was worth trying");
-    for checkpoint in 1..3 {
-        let region = larger_than_foretold(checkpoint);
-        let mut endpoint = region.endpoint();
-        let Refresh::Newer(newer) = table.refreshed(&mut endpoint).unwrap() else { panic!("it is newer") };
-        assert!(newer.view().models().paged().is_some());
-        let bytes = endpoint.meter().snapshot().bytes_from;
-        assert!(bytes < of_first / 8, "{bytes} bytes are READ, of {of_first} at first");
-        table = newer;
-    }
-}
-
-#[test]
-fn a_directory_that_takes_more_than_was_foretold_is_not_fetched_to_its_end() {
-    let region = larger_than_foretold(0);
+    let (pages, of_page) = (400, 200);
+    let region = Region::<ByteKeys>::with_firsts(&vec![of_page; pages], 8, first);
     let read = |bytes: u64| {
         let mut endpoint = region.endpoint();
         let view = TableView::<ByteKeys>::open_within(&mut endpoint, bytes).unwrap();
         (view, endpoint.meter().snapshot().bytes_from)
     };
-    let foretold = FORETOLD;
+    let foretold = pages as u64 * 17_500 + (pages * of_page) as u64 * 18 + 8000;
     let ((whole, of_all), (view, of_some)) = (read(u64::MAX), read(foretold));
     assert!(whole.model_bytes() as u64 > foretold / 2 * 3, "{} of {foretold}", whole.model_bytes());
     assert!(view.models().paged().is_some());

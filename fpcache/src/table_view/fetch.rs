@@ -87,32 +87,21 @@ pub(super) struct Fetched<K: KeySpace> {
     /// If there is room for it.
     pub(super) directory: Option<WholeDirectory<K>>,
     pub(super) encoders: K::Encoders,
-    /// Bytes of a segment of a directory that had no room, as far as they are known by now.
-    pub(super) segment_bytes: u64,
 }
 
-/// The directory's top level, and all the rest of it if that fits `bytes` bytes, by what is known
-/// before: where an earlier directory was found to have no room, `segment_bytes` are what each of
-/// its segments took.
+/// The directory's top level, and all the rest of it if that fits `bytes` bytes.
 pub(super) fn fetch_directory<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
     superblock: &Superblock,
     record: &TableRecord,
-    (bytes, segment_bytes): (u64, u64),
+    bytes: u64,
 ) -> Result<Fetched<K>, OpenError> {
     let (root, encoders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
     let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
-        .max(record.segments.saturating_mul(segment_bytes))
         .saturating_add(K::encoders_bytes(&encoders) as u64);
-    let mut fetched = Fetched { root, directory: None, encoders, segment_bytes };
-    if whole <= bytes {
-        match read_pages(endpoint, batch, record, &fetched.root, bytes)? {
-            Ok(directory) => fetched.directory = Some(directory),
-            Err(segment_bytes) => fetched.segment_bytes = segment_bytes,
-        }
-    }
-    Ok(fetched)
+    let directory = if whole <= bytes { read_pages(endpoint, batch, record, &root, bytes)? } else { None };
+    Ok(Fetched { root, directory, encoders })
 }
 
 pub(super) fn check_lies_inside(
@@ -160,15 +149,15 @@ fn read_root<K: KeySpace, E: Endpoint>(
     Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
 }
 
-/// The whole directory; or the bytes of each of its segments, as soon as it takes more than `bytes`
-/// bytes: byte strings may take more than was foretold.
+/// The whole directory, or `None` as soon as it takes more than `bytes` bytes: byte strings may
+/// take more than was foretold.
 fn read_pages<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
     record: &TableRecord,
     root: &Root<K>,
     bytes: u64,
-) -> Result<Result<WholeDirectory<K>, u64>, OpenError> {
+) -> Result<Option<WholeDirectory<K>>, OpenError> {
     // Of a page after the other: separators that share kibibytes take a hundred times as much
     // whole.
     let (mut directory, mut descriptors) = (DirectoryBuilder::new(), Vec::new());
@@ -193,9 +182,8 @@ fn read_pages<K: KeySpace, E: Endpoint>(
                 let segment = Segment::from(&descriptor);
                 directory.push(descriptor.start, segment).map_err(|e| damaged(e.to_string()))?;
             }
-            let taken = directory.heap_bytes() as u64;
-            if taken > bytes {
-                return Ok(Err(taken.div_ceil(directory.len().max(1) as u64)));
+            if directory.heap_bytes() as u64 > bytes {
+                return Ok(None);
             }
         }
         if directory.len() as u64 > record.segments {
@@ -206,5 +194,5 @@ fn read_pages<K: KeySpace, E: Endpoint>(
         let why = format!("it holds {} segments or more, not {}", directory.len(), record.segments);
         return Err(damaged(why).into());
     }
-    Ok(Ok(directory.finish()))
+    Ok(Some(directory.finish()))
 }

@@ -35,9 +35,6 @@ pub struct TableView<K: KeySpace> {
     models: Models<K>,
     encoders: K::Encoders,
     sequence: u64,
-    /// Bytes of a segment of a directory that turned out too large to be kept whole when it was
-    /// fetched; 0 if none did.
-    segment_bytes: u64,
     broken: Broken,
 }
 
@@ -89,21 +86,18 @@ impl<K: KeySpace> TableView<K> {
     /// # Errors
     /// [`OpenError`]; [`OpenError::Budget`] if `bytes` are too few for the top level and a page.
     pub fn open_within<E: Endpoint>(endpoint: &mut E, bytes: u64) -> Result<Self, OpenError> {
-        Self::open_beside(endpoint, None, |_| bytes)
+        Self::open_beside(endpoint, |_| bytes)
     }
 
     /// As [`open_within`](Self::open_within), with the bytes for models decided when it is known
-    /// how many a view allocates beside them. What an `older` view has learned of the directory's
-    /// size spares fetching most of one that has no room.
+    /// how many a view allocates beside them.
     pub(crate) fn open_beside<E: Endpoint>(
         endpoint: &mut E,
-        older: Option<&Self>,
         mut bytes: impl FnMut(usize) -> u64,
     ) -> Result<Self, OpenError> {
-        let segment_bytes = older.map_or(0, |view| view.segment_bytes);
         let mut last = OpenError::Moving { attempts: OPEN_ATTEMPTS };
         for _ in 0..OPEN_ATTEMPTS {
-            match Self::open_once(endpoint, segment_bytes, &mut bytes) {
+            match Self::open_once(endpoint, &mut bytes) {
                 Ok(view) => return Ok(view),
                 Err(RefetchReason::Failed(error)) => return Err(error),
                 Err(RefetchReason::Moved) => last = OpenError::Moving { attempts: OPEN_ATTEMPTS },
@@ -115,7 +109,6 @@ impl<K: KeySpace> TableView<K> {
 
     fn open_once<E: Endpoint>(
         endpoint: &mut E,
-        segment_bytes: u64,
         bytes: &mut impl FnMut(usize) -> u64,
     ) -> Result<Self, RefetchReason> {
         let mut batch = Batch::new();
@@ -142,8 +135,8 @@ impl<K: KeySpace> TableView<K> {
                 return Err(OpenError::Budget { budget: bytes, least }.into());
             }
         }
-        let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, (bytes, segment_bytes));
-        let Fetched { root, directory, encoders, mut segment_bytes } = match fetched {
+        let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, bytes);
+        let Fetched { root, directory, encoders } = match fetched {
             Err(OpenError::Corrupt(_)) if has_moved::<K, E>(endpoint, &mut batch, &superblock, &record)? => {
                 return Err(RefetchReason::Moved);
             }
@@ -161,9 +154,8 @@ impl<K: KeySpace> TableView<K> {
             log.apply::<K, E>(endpoint, sequence, head, &mut directory, &encoders)?;
             let models = Models::Resident(directory);
             // The changes may have been many.
-            match models.most_bytes() as u64 {
-                fits if fits <= bytes => (resident, sequence) = (Some(models), head),
-                most => segment_bytes = most.div_ceil(record.segments.max(1)),
+            if models.most_bytes() as u64 <= bytes {
+                (resident, sequence) = (Some(models), head);
             }
         }
         if resident.is_none() && bytes < paged {
@@ -176,7 +168,7 @@ impl<K: KeySpace> TableView<K> {
         });
         debug_assert!(models.most_bytes() as u64 <= bytes, "both kinds were foretold to fit");
         let broken = Broken::default();
-        Ok(Self { superblock, record, geometry, stride, models, encoders, sequence, segment_bytes, broken })
+        Ok(Self { superblock, record, geometry, stride, models, encoders, sequence, broken })
     }
 
     /// The table as it is now, if this is not it: one round trip for the log's head, and one per
@@ -213,7 +205,6 @@ impl<K: KeySpace> TableView<K> {
             models: Models::Resident(directory),
             encoders: self.encoders.clone(),
             sequence: head,
-            segment_bytes: self.segment_bytes,
             broken: self.broken,
         }))
     }

@@ -13,7 +13,7 @@ use fpcache::table_view::{OpenError, TableView};
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
 use fpcache_index::{Line, SegmentModel};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A key space with first keys for any number of segments.
 pub trait Firsts: KeySpace {
@@ -113,16 +113,6 @@ impl<K: Firsts> Region<K> {
 
     /// One whose segments begin with these keys.
     pub fn with_firsts(counts: &[usize], value_bytes: u32, first: impl Fn(u64) -> K::Owned) -> Self {
-        Self::at_checkpoint(0, counts, value_bytes, first)
-    }
-
-    /// The same, as a directory that was written at this sequence of the change log.
-    pub fn at_checkpoint(
-        checkpoint: u64,
-        counts: &[usize],
-        value_bytes: u32,
-        first: impl Fn(u64) -> K::Owned,
-    ) -> Self {
         const PAGES: u64 = 8192;
         let bytes = PAGES as usize + counts.len() * (K::PAGE_BYTES + 1200) + 2 * K::PAGE_BYTES;
         // Room for the one segment that all of them are.
@@ -139,7 +129,7 @@ impl<K: Firsts> Region<K> {
         for (i, count) in counts.iter().enumerate() {
             let page = PAGES + (i * K::PAGE_BYTES) as u64;
             let descriptors: Vec<_> = (next..next + *count as u64).map(segment).collect();
-            let (encoded, held) = DirectoryPage::encode(&descriptors, checkpoint);
+            let (encoded, held) = DirectoryPage::encode(&descriptors, 0);
             assert_eq!(held, *count, "they fit a page");
             memory.write_bytes(page, &encoded).expect("inside");
             root.push(RootEntry::<K> { start: first(next), page });
@@ -157,10 +147,10 @@ impl<K: Firsts> Region<K> {
             segments: next,
             root: at,
             pages: counts.len() as u64,
-            root_checksum: xxh3_64_with_seed(&root_bytes, checkpoint),
+            root_checksum: xxh3_64(&root_bytes),
             used: bytes as u64,
             at_home: 0,
-            checkpoint,
+            checkpoint: 0,
             log: 0,
             log_records: 0,
             root_bytes: root_bytes.len() as u64,
@@ -173,7 +163,7 @@ impl<K: Firsts> Region<K> {
             region_bytes: bytes as u64,
             sequence: 2,
             reuse_sequence: 0,
-            log_head: checkpoint,
+            log_head: 0,
             table: Some(record),
         };
         memory.write_bytes(0, &superblock.encode::<K>()).expect("inside");
