@@ -276,6 +276,16 @@ fn a_long_reply_is_taken_after_a_farewell() {
     serving.stop().unwrap();
 }
 
+/// Its end was reckoned, and there is no such instant.
+#[test]
+fn a_memory_node_that_waits_for_ever_for_its_clients_stops_when_they_have_gone() {
+    let (serving, address) = serve_for(TestService::default(), Duration::MAX);
+    let connection = connect(&address);
+    connection.call(&[TestService::ECHO, 5], &mut Vec::new(), limit()).unwrap();
+    drop(connection);
+    serving.stop().unwrap();
+}
+
 #[test]
 fn whoever_does_not_read_keeps_no_memory_node_from_stopping() {
     let (serving, address) = serve_for(TestService::default(), Duration::from_secs(1));

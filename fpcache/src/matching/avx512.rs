@@ -58,6 +58,7 @@ impl From<Fingerprints<'_>> for Bytes {
     #[inline(always)]
     fn from(window: Fingerprints<'_>) -> Self {
         let Fingerprints { words, skip, used, .. } = window;
+        debug_assert!(skip.saturating_add(used) <= words.len() * 8, "a window lies in its words");
         let len = if skip.saturating_add(used) <= words.len() * 8 { used } else { 0 };
         Self { at: words.as_ptr().cast::<u8>().wrapping_add(skip), len }
     }

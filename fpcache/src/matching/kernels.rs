@@ -14,7 +14,7 @@ pub struct Fingerprints<'a> {
     pub(crate) words: Words<'a>,
     /// Bytes before the first fingerprint: those of whole ones.
     pub(crate) skip: usize,
-    /// Bytes of the fingerprints.
+    /// Bytes of the fingerprints: all lie in the words.
     pub(crate) used: usize,
     pub(crate) width: FingerprintWidth,
 }

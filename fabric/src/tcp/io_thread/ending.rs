@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::event::epoll::Event;
 
@@ -55,9 +56,11 @@ impl IoThread {
     pub(super) fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
         self.pause_listening();
         (0..self.peers.len()).for_each(|at| self.close_after_replies(at));
-        let until = self.buffers.now + self.buffers.shared.options.last_replies_time;
-        while self.buffers.now < until && self.peers.iter().any(Option::is_some) {
-            self.look(events, Some(until.saturating_duration_since(self.buffers.now)))?;
+        // A time that never comes ends nothing.
+        let until = self.buffers.now.checked_add(self.buffers.shared.options.last_replies_time);
+        let left = |now| until.map(|until| until.saturating_duration_since(now));
+        while left(self.buffers.now) != Some(Duration::ZERO) && self.peers.iter().any(Option::is_some) {
+            self.look(events, left(self.buffers.now))?;
         }
         Ok(())
     }
