@@ -4,14 +4,11 @@ use std::borrow::Borrow;
 
 use zerocopy::IntoBytes;
 
-use fpcache_fabric::{InPlace, Words};
+use fpcache_fabric::InPlace;
 
 use super::ReadError;
 use crate::key_space::KeySpace;
-use crate::layout::{
-    FingerprintSpan, RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
-};
-use crate::matching::{Fingerprints, Hits, Kernels};
+use crate::layout::{RecordParts, RecordShape, SLOT_WORD_BYTES, SlotState, SlotWord, Stored};
 use crate::sabotage::{Broken, Sabotage};
 use crate::table_view::TableView;
 
@@ -161,19 +158,6 @@ fn check_any<'s, K: KeySpace>(
 #[inline(always)]
 pub(super) fn shown_word<K: KeySpace>(key: &K::Key, view: &TableView<K>) -> Option<u64> {
     K::word(key).filter(|_| view.geometry().shape.is_fixed())
-}
-
-/// The matches of a key with this hash among the words of a window's fingerprints.
-#[inline(always)]
-pub(super) fn match_window<M: Kernels>(
-    (words, span): (Words<'_>, FingerprintSpan),
-    geometry: &SegmentGeometry,
-    hash: u64,
-    kernels: M,
-    copy: &mut Vec<u64>,
-) -> Hits {
-    let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
-    kernels.hits_in(window, geometry.width.of_hash(hash), copy)
 }
 
 /// Whether a slot read as part of a range needs [`classify`]: it shows the key, or is frozen. A

@@ -12,7 +12,7 @@ use crate::matching::{Fingerprints, Kernels};
 use crate::read::ReadError;
 use crate::read::outcome::Outcome;
 use crate::read::source::{Requested, Source};
-use crate::read::verify::{Check, Rules, check, match_window, shown_word, shows};
+use crate::read::verify::{Check, Rules, check, shown_word, shows};
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     /// Takes what has come for a key, and asks for what it needs next, if that is anything.
@@ -43,7 +43,9 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let (geometry, target) = (self.geometry(), &probe.target);
         let span = geometry.fingerprint_span(target.window);
         let words = self.source.words(&probe.asked)?;
-        let hits = match_window((words, span), geometry, probe.hash, self.kernels, &mut self.lists.copy);
+        let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
+        let wanted = geometry.width.of_hash(probe.hash);
+        let hits = self.kernels.hits_in(window, wanted, &mut self.lists.copy);
         if hits.frozen {
             return Err(ReadError::Stale);
         }
