@@ -8,20 +8,20 @@
 mod groups;
 mod in_place;
 mod pages;
-mod take;
+mod slots;
 mod values;
 
-use super::Wanted;
 use super::outcome::Outcome;
 use super::records::Records;
 use super::segment_search::PendingPages;
 use super::slot_window::SlotWindow;
 use super::source::{Requested, Source};
+use super::{ReadError, Wanted};
 use crate::cache::{CacheHandle, CachedSlot};
 use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
 use crate::layout::{SegmentGeometry, ValueExtent};
-use crate::matching::Kernels;
+use crate::matching::{Fingerprints, Kernels};
 use crate::plan::Plan;
 use crate::plan::Rule;
 use crate::table::Table;
@@ -274,6 +274,55 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
         outcome.cost.reads += 1;
         outcome.cost.bytes += bytes as u64;
         self.source.ask_slots(target.segment + offset as u64, bytes, slot_bytes)
+    }
+
+    /// Takes what has come for a key, and asks for what it needs next, if that is anything.
+    #[inline(always)]
+    pub(super) fn take(
+        &mut self,
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        match probe.stage {
+            Stage::New | Stage::Done | Stage::Failed => Ok(()),
+            Stage::Fingerprints => self.take_fingerprints(probe, outcome),
+            Stage::Slot(slot) => self.take_slot(slot, key, probe, outcome),
+            Stage::Cached(cached) => self.take_cached(cached, key, probe, outcome),
+            Stage::Window => self.take_window(key, probe, outcome),
+            Stage::Group(first, count) => self.take_group((first, count), key, probe, outcome),
+            Stage::Predicted(fingerprints) => self.take_predicted(fingerprints, key, probe, outcome),
+            Stage::Slots(first, count) => self.take_slots((first, count), key, probe, outcome),
+            Stage::Value(place) => self.take_value(place, probe, outcome),
+            Stage::Page(number) => self.take_page(number, key, probe, outcome),
+        }
+    }
+
+    /// Asks for the slots whose fingerprint matches; without one the key is absent.
+    #[inline(always)]
+    fn take_fingerprints(&mut self, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
+        let (geometry, target) = (self.geometry(), &probe.target);
+        let span = geometry.fingerprint_span(target.window);
+        let words = self.source.words(&probe.asked)?;
+        let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
+        let wanted = geometry.width.of_hash(probe.hash);
+        let hits = self.kernels.hits_in(window, wanted, &mut self.lists.copy);
+        if hits.frozen {
+            return Err(ReadError::Stale);
+        }
+        if hits.count == 1 {
+            let slot = target.window.first + hits.first;
+            outcome.cost.round_trips += 1;
+            probe.asked = self.ask_slots(&probe.target, (slot, 1), outcome);
+            probe.stage = Stage::Slot(slot);
+            return Ok(());
+        }
+        probe.stage = Stage::Done;
+        match hits.count {
+            0 => self.unconfirmed.absent = true,
+            count => self.ask_several(count, probe, outcome)?,
+        }
+        Ok(())
     }
 
     /// Goes on with a range read of the window: what was read could not be told.

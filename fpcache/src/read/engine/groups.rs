@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use zerocopy::IntoBytes;
 
-use super::take::SlotAnswer;
+use super::slots::SlotAnswer;
 use super::{AwaitedTable, Engine, Probe, Stage};
 use crate::group_tables::{Known, SegmentName};
 use crate::key_space::KeySpace;

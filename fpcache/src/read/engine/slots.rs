@@ -1,4 +1,4 @@
-//! The part of the engine that takes what has come for a key.
+//! The slots that have come for a key, and what they say of it.
 
 use std::ops::Range;
 
@@ -15,59 +15,15 @@ use crate::read::source::{Requested, Source};
 use crate::read::verify::{Check, Rules, check, shown_word, shows};
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
-    /// Takes what has come for a key, and asks for what it needs next, if that is anything.
-    #[inline(always)]
-    pub(in crate::read) fn take(
-        &mut self,
-        key: &K::Key,
-        probe: &mut Probe,
-        outcome: &mut Outcome,
-    ) -> Result<(), ReadError> {
-        match probe.stage {
-            Stage::New | Stage::Done | Stage::Failed => Ok(()),
-            Stage::Fingerprints => self.take_fingerprints(probe, outcome),
-            Stage::Slot(slot) => self.take_slot(slot, key, probe, outcome),
-            Stage::Cached(cached) => self.take_cached(cached, key, probe, outcome),
-            Stage::Window => self.take_window(key, probe, outcome),
-            Stage::Group(first, count) => self.take_group((first, count), key, probe, outcome),
-            Stage::Predicted(fingerprints) => self.take_predicted(fingerprints, key, probe, outcome),
-            Stage::Slots(first, count) => self.take_slots((first, count), key, probe, outcome),
-            Stage::Value(place) => self.take_value(place, probe, outcome),
-            Stage::Page(number) => self.take_page(number, key, probe, outcome),
-        }
-    }
-
-    /// Asks for the slots whose fingerprint matches; without one the key is absent.
-    #[inline(always)]
-    fn take_fingerprints(&mut self, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
-        let (geometry, target) = (self.geometry(), &probe.target);
-        let span = geometry.fingerprint_span(target.window);
-        let words = self.source.words(&probe.asked)?;
-        let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
-        let wanted = geometry.width.of_hash(probe.hash);
-        let hits = self.kernels.hits_in(window, wanted, &mut self.lists.copy);
-        if hits.frozen {
-            return Err(ReadError::Stale);
-        }
-        if hits.count == 1 {
-            let slot = target.window.first + hits.first;
-            outcome.cost.round_trips += 1;
-            probe.asked = self.ask_slots(&probe.target, (slot, 1), outcome);
-            probe.stage = Stage::Slot(slot);
-            return Ok(());
-        }
-        probe.stage = Stage::Done;
-        match hits.count {
-            0 => self.unconfirmed.absent = true,
-            count => self.ask_several(count, probe, outcome)?,
-        }
-        Ok(())
-    }
-
     /// Asks for the slots of several matching fingerprints, or for the window if they are more than
     /// half of it.
     #[cold]
-    fn ask_several(&mut self, count: u32, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
+    pub(super) fn ask_several(
+        &mut self,
+        count: u32,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
         let (geometry, target) = (self.geometry(), probe.target);
         if count * 2 > target.window.len() {
             self.fall_back(probe, outcome);
@@ -96,7 +52,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Takes the slot whose fingerprint matched.
     #[inline(always)]
-    fn take_slot(
+    pub(super) fn take_slot(
         &mut self,
         slot: u32,
         key: &K::Key,
@@ -122,7 +78,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Takes the slots whose fingerprints matched. One that could not be told may be the key.
     #[cold]
-    fn take_slots(
+    pub(super) fn take_slots(
         &mut self,
         (first, count): (u32, u32),
         key: &K::Key,
@@ -154,7 +110,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Takes the slot that the hot cache named; if it is not the key's, the entry goes.
     #[inline(always)]
-    fn take_cached(
+    pub(super) fn take_cached(
         &mut self,
         cached: CachedSlot,
         key: &K::Key,
@@ -189,7 +145,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Takes a predicted slot; if it is not the key's, its fingerprints have come as well.
     #[inline(always)]
-    fn take_predicted(
+    pub(super) fn take_predicted(
         &mut self,
         fingerprints: Requested,
         key: &K::Key,
@@ -210,7 +166,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Looks for the key in its window's slots.
     #[inline(always)]
-    fn take_window(
+    pub(super) fn take_window(
         &mut self,
         key: &K::Key,
         probe: &mut Probe,
