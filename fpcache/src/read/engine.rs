@@ -11,11 +11,14 @@ mod pages;
 mod slots;
 mod values;
 
+use fpcache_fabric::{FabricError, Landing, Words};
+
+pub(super) use in_place::Mapped;
+
 use super::outcome::Outcome;
 use super::records::Records;
 use super::segment_search::PendingPages;
 use super::slot_window::SlotWindow;
-use super::source::{Requested, Source};
 use super::{ReadError, Wanted};
 use crate::cache::{CacheHandle, CachedSlot};
 use crate::group_tables::SegmentName;
@@ -26,6 +29,36 @@ use crate::plan::Plan;
 use crate::plan::Rule;
 use crate::table::Table;
 use crate::table_view::TableView;
+
+/// Bytes of the region that were asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requested {
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+    /// Where they land, if they are fetched.
+    pub(super) landing: Landing,
+}
+
+impl Requested {
+    /// Nothing was.
+    pub(super) const NOTHING: Self = Self { offset: 0, bytes: 0, landing: Landing::NOTHING };
+}
+
+/// A source of bytes: those asked for in one round trip can be looked at after it.
+pub(super) trait Source {
+    /// Asks for `bytes` bytes at `offset` of the region.
+    fn ask(&mut self, offset: u64, bytes: usize) -> Requested;
+
+    /// Asks for slots, each guarded by its word.
+    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Requested;
+
+    /// The words that were asked for: of many moments where they are looked at in place.
+    fn words(&mut self, asked: &Requested) -> Result<Words<'_>, FabricError>;
+
+    /// Copies the slot that lies `at` bytes after the beginning of what was asked for: whole, or
+    /// with a busy word where that can be told.
+    fn slot(&mut self, asked: &Requested, at: usize, out: &mut [u64]) -> Result<(), FabricError>;
+}
 
 /// A key's lookup under way.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,6 @@ mod scan;
 mod scratch;
 mod segment_search;
 mod slot_window;
-mod source;
 mod verify;
 
 pub use external::fetch_value;

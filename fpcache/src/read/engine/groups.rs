@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 use zerocopy::IntoBytes;
 
 use super::slots::SlotAnswer;
-use super::{AwaitedTable, Engine, Probe, Stage};
+use super::{AwaitedTable, Engine, Probe, Requested, Source, Stage};
 use crate::group_tables::{Known, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{SlotState, SlotWord};
@@ -14,7 +14,6 @@ use crate::matching::Kernels;
 use crate::plan::Plan;
 use crate::read::ReadError;
 use crate::read::outcome::Outcome;
-use crate::read::source::{Requested, Source};
 use crate::read::verify::{Rules, shown_word, shows};
 use crate::sabotage::Sabotage;
 

@@ -1,18 +1,85 @@
-//! Driving the engine over memory looked at in place.
+//! The engine over memory looked at in place: its source and its driver.
 
 use std::slice::{from_mut, from_ref};
+use std::sync::atomic::{Ordering, fence};
 
-use fpcache_fabric::InPlace;
+use fpcache_fabric::{FabricError, InPlace, Landing, Words};
 
-use super::{Engine, Probe, Unconfirmed};
+use super::{Engine, Probe, Requested, Source, Unconfirmed};
 use crate::key_space::KeySpace;
 use crate::layout::REUSE_OFFSET;
 use crate::matching::Kernels;
 use crate::plan::Plan;
 use crate::read::lookup::TOGETHER;
 use crate::read::outcome::Outcome;
-use crate::read::source::Mapped;
 use crate::read::{MAX_ATTEMPTS, ReadError};
+
+/// Memory looked at in place: what is asked for is prefetched, because other bytes are looked at
+/// before.
+#[derive(Debug)]
+pub(in crate::read) struct Mapped<L> {
+    look: L,
+    /// Whether slots are copied with their guards.
+    guards: bool,
+    /// READs asked for since the last round trip.
+    reads: u32,
+    bytes: u64,
+}
+
+impl<L: InPlace> Mapped<L> {
+    #[inline(always)]
+    pub(in crate::read) fn new(look: L, guards: bool) -> Self {
+        Self { look, guards, reads: 0, bytes: 0 }
+    }
+
+    /// Closes a round trip.
+    #[inline(always)]
+    pub(super) fn end_trip(&mut self) -> Result<(), FabricError> {
+        let (reads, bytes) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.bytes));
+        fence(Ordering::Acquire);
+        self.look.count(1, reads, bytes)
+    }
+
+    /// Whether the memory node is there, after everything that was looked at.
+    #[inline(always)]
+    pub(super) fn check_alive(&mut self) -> Result<(), FabricError> {
+        self.look.check_alive()
+    }
+
+    /// The word at `offset`, after everything that was looked at.
+    #[inline(always)]
+    pub(super) fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
+        self.look.load_after_reads(offset)
+    }
+}
+
+impl<L: InPlace> Source for Mapped<L> {
+    #[inline(always)]
+    fn ask(&mut self, offset: u64, bytes: usize) -> Requested {
+        self.reads += 1;
+        self.bytes += bytes as u64;
+        self.look.prefetch(offset, bytes);
+        Requested { offset, bytes, landing: Landing::NOTHING }
+    }
+
+    #[inline(always)]
+    fn ask_slots(&mut self, offset: u64, bytes: usize, _: usize) -> Requested {
+        self.ask(offset, bytes)
+    }
+
+    #[inline(always)]
+    fn words(&mut self, asked: &Requested) -> Result<Words<'_>, FabricError> {
+        self.look.words(asked.offset, asked.bytes)
+    }
+
+    #[inline(always)]
+    fn slot(&mut self, asked: &Requested, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
+        match self.guards {
+            true => self.look.record(asked.offset + at as u64, out),
+            false => self.look.copy(asked.offset + at as u64, out),
+        }
+    }
+}
 
 impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     /// Looks up those keys of a group for which nothing has been read yet. Those that lie in

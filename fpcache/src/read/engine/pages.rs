@@ -2,14 +2,13 @@
 
 use zerocopy::IntoBytes;
 
-use super::{Engine, Lists, Probe, Stage};
+use super::{Engine, Lists, Probe, Source, Stage};
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::matching::Kernels;
 use crate::read::ReadError;
 use crate::read::outcome::Outcome;
 use crate::read::slot_window::SlotWindow;
-use crate::read::source::Source;
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     /// Asks for the page of the directory that says where a key is, if no other key has.

@@ -4,14 +4,13 @@ use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
-use super::{Engine, Lists, Probe, Stage};
+use super::{Engine, Lists, Probe, Requested, Source, Stage};
 use crate::cache::CachedSlot;
 use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
 use crate::matching::{Fingerprints, Kernels};
 use crate::read::ReadError;
 use crate::read::outcome::Outcome;
-use crate::read::source::{Requested, Source};
 use crate::read::verify::{Check, Rules, check, shown_word, shows};
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {

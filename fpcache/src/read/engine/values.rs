@@ -2,13 +2,12 @@
 
 use zerocopy::IntoBytes;
 
-use super::{AwaitedValue, Engine, Probe, Stage};
+use super::{AwaitedValue, Engine, Probe, Source, Stage};
 use crate::key_space::KeySpace;
 use crate::layout::ValueExtent;
 use crate::matching::Kernels;
 use crate::read::external::{Extents, GROUP_BYTES};
 use crate::read::outcome::Outcome;
-use crate::read::source::Source;
 use crate::read::{ReadError, Wanted};
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {

@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use fpcache_fabric::{Batch, Landing};
+use fpcache_fabric::{Batch, FabricError, Landing, REGION, RemoteAddr, Words};
 
 use super::question::{Answers, put_question};
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::matching::Matcher;
 use crate::plan::PlanOptions;
-use crate::read::engine::{Engine, Probe, Unconfirmed};
+use crate::read::engine::{Engine, Probe, Requested, Source, Unconfirmed};
 use crate::read::external::{clear, is_full};
 use crate::read::outcome::Outcome;
 use crate::read::scratch::{GroupScratch, LookupScratch};
-use crate::read::source::Landed;
 use crate::read::{MAX_ATTEMPTS, Operation, ReadError, Step, Wanted};
 use crate::table::Table;
 
@@ -215,6 +214,42 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
     fn batch(&mut self) -> &mut Batch {
         // A step that posts has counted its round.
         &mut self.scratch.group.trips[usize::from(self.rounds.is_multiple_of(2))]
+    }
+}
+
+/// The bytes that landed with the last doorbell batch, and the next batch.
+#[derive(Debug)]
+struct Landed<'a> {
+    landed: &'a Batch,
+    next: &'a mut Batch,
+    guards: bool,
+}
+
+impl Source for Landed<'_> {
+    fn ask(&mut self, offset: u64, bytes: usize) -> Requested {
+        let landing = self.next.read(RemoteAddr { area: REGION, offset }, bytes);
+        Requested { offset, bytes, landing }
+    }
+
+    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Requested {
+        if !self.guards {
+            return self.ask(offset, bytes);
+        }
+        let landing = self.next.read_records(RemoteAddr { area: REGION, offset }, bytes, slot_bytes);
+        Requested { offset, bytes, landing }
+    }
+
+    fn words(&mut self, asked: &Requested) -> Result<Words<'_>, FabricError> {
+        Ok(self.landed.words(asked.landing).into())
+    }
+
+    fn slot(&mut self, asked: &Requested, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
+        // The window's slots that were asked for have landed whole, each under its guard.
+        let words = self.landed.words(asked.landing).get(at / 8..).unwrap_or_default();
+        let some = words.len().min(out.len());
+        out[..some].copy_from_slice(&words[..some]);
+        out[some..].fill(0);
+        Ok(())
     }
 }
 

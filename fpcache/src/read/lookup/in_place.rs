@@ -7,10 +7,9 @@ use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::matching::{Kernels, WithKernels};
 use crate::plan::Plan;
-use crate::read::engine::{Engine, Unconfirmed};
+use crate::read::engine::{Engine, Mapped, Unconfirmed};
 use crate::read::outcome::{Outcome, Outcomes};
 use crate::read::scratch::{GroupScratch, LookupScratch, fail};
-use crate::read::source::Mapped;
 use crate::read::{ReadError, Wanted};
 use crate::table::Table;
 
