@@ -1,4 +1,4 @@
-//! The decision which slot an operation changes.
+//! The search for a key's record, and the decision which slot an operation changes.
 
 use std::borrow::Borrow;
 
@@ -10,7 +10,7 @@ use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use super::find::WindowMatch;
+use super::copied::CopiedSlot;
 use super::slots::{MarkSlots, NO_MARKS, Slots};
 use super::{KeyWindow, Segments, WindowSearch};
 use crate::rebuild::choose::{choose_in_block, choose_in_group, choose_slot, is_nearly_full};
@@ -68,6 +68,20 @@ pub(crate) enum Decision<K: KeySpace, Q> {
 pub(crate) struct SlotHint<K: KeySpace> {
     place: KeyWindow<K>,
     next_generation: u32,
+}
+
+/// What a key's window has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WindowMatch {
+    /// No record.
+    Nothing,
+    /// A live slot with the key, whose checksum was not looked at.
+    Record(u32),
+    /// A damaged slot with the key, in a state that is none of a record, or with a length that
+    /// cannot be.
+    DamagedRecord(u32),
+    /// A damaged slot that may have been the key's.
+    Damaged(u32),
 }
 
 impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
@@ -189,6 +203,48 @@ impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
 }
 
 impl WindowSearch {
+    /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
+    #[inline]
+    pub(super) fn find<K: KeySpace, M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &KeyWindow<K>,
+        key: &K::Key,
+        hash: u64,
+        hint: Option<u16>,
+    ) -> Result<WindowMatch, AccessError> {
+        if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
+            && slots.holds::<K>(slot, key, &mut self.body)?
+            // A freed slot whose state is damaged still has its key; its fingerprint tells.
+            && slots.word(slot)?.checksum() != 0
+        {
+            return Ok(WindowMatch::Record(slot));
+        }
+        let width = slots.geometry.width;
+        let Self { matcher, fingerprints, slots: candidates, body, .. } = self;
+        slots.read_fingerprints::<K>(place.window, body, fingerprints)?;
+        candidates.clear();
+        let wanted = width.of_hash(hash);
+        let fingerprints = Fingerprints::new(width, place.window.len() as usize, fingerprints);
+        matcher.find(fingerprints, wanted, place.window.first, candidates);
+        let mut found = None;
+        for slot in &*candidates {
+            // Another key may have become this one by damage: of two the whole one is the key's.
+            if slots.holds::<K>(*slot, key, body)?
+                && (found.is_none() || matches!(slots.read_state::<K>(*slot, body)?, CopiedSlot::Whole(..)))
+            {
+                found = Some(*slot);
+            }
+        }
+        if let Some(slot) = found {
+            return Ok(WindowMatch::Record(slot));
+        }
+        if candidates.is_empty() && slots.geometry.stores_fingerprints {
+            return Ok(WindowMatch::Nothing);
+        }
+        self.find_damaged(slots, place, key)
+    }
+
     /// The slot for a new record, and the slots to mark for it; `None` if its segment has to be
     /// replaced first.
     fn slot_for_new<K: KeySpace, M: NodeMemory, Q: Borrow<K::Key>>(

@@ -1,4 +1,4 @@
-//! The search for the record of a key.
+//! A key's record as a writer sees it, and damaged slots that may be the key's.
 
 use std::borrow::Borrow;
 
@@ -11,71 +11,16 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::super::error::{DamagedRecord, TableError};
 use super::copied::CopiedSlot;
+use super::decide::WindowMatch;
 use super::slots::{RecordPlace, SegmentPlace, Slots};
 use super::{KeyWindow, Segments, WindowSearch};
 
-/// What a key's window has of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WindowMatch {
-    /// No record.
-    Nothing,
-    /// A live slot with the key, whose checksum was not looked at.
-    Record(u32),
-    /// A damaged slot with the key, in a state that is none of a record, or with a length that
-    /// cannot be.
-    DamagedRecord(u32),
-    /// A damaged slot that may have been the key's.
-    Damaged(u32),
-}
-
 impl WindowSearch {
-    /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
-    #[inline]
-    pub(super) fn find<K: KeySpace, M: NodeMemory>(
-        &mut self,
-        slots: &Slots<'_, M>,
-        place: &KeyWindow<K>,
-        key: &K::Key,
-        hash: u64,
-        hint: Option<u16>,
-    ) -> Result<WindowMatch, AccessError> {
-        if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
-            && slots.holds::<K>(slot, key, &mut self.body)?
-            // A freed slot whose state is damaged still has its key; its fingerprint tells.
-            && slots.word(slot)?.checksum() != 0
-        {
-            return Ok(WindowMatch::Record(slot));
-        }
-        let width = slots.geometry.width;
-        let Self { matcher, fingerprints, slots: candidates, body, .. } = self;
-        slots.read_fingerprints::<K>(place.window, body, fingerprints)?;
-        candidates.clear();
-        let wanted = width.of_hash(hash);
-        let fingerprints = Fingerprints::new(width, place.window.len() as usize, fingerprints);
-        matcher.find(fingerprints, wanted, place.window.first, candidates);
-        let mut found = None;
-        for slot in &*candidates {
-            // Another key may have become this one by damage: of two the whole one is the key's.
-            if slots.holds::<K>(*slot, key, body)?
-                && (found.is_none() || matches!(slots.read_state::<K>(*slot, body)?, CopiedSlot::Whole(..)))
-            {
-                found = Some(*slot);
-            }
-        }
-        if let Some(slot) = found {
-            return Ok(WindowMatch::Record(slot));
-        }
-        if candidates.is_empty() && slots.geometry.stores_fingerprints {
-            return Ok(WindowMatch::Nothing);
-        }
-        self.find_damaged(slots, place, key)
-    }
-
     /// Whether one of the slots whose fingerprints are the key's, and which do not hold it, is
     /// damaged. Where no fingerprints are stored, every damaged slot of the window may be the
     /// key's.
     #[cold]
-    fn find_damaged<K: KeySpace, M: NodeMemory>(
+    pub(super) fn find_damaged<K: KeySpace, M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
         place: &KeyWindow<K>,
