@@ -13,7 +13,6 @@ use fpcache_fabric::NodeMemory;
 use super::error::TableError;
 use super::segments::Segments;
 use super::segments::copied::extents_in;
-use super::segments::store::ExternalPart;
 use crate::space::Extent;
 
 /// External values.
@@ -45,6 +44,16 @@ impl ExternalValues {
             self.add(now);
         }
     }
+}
+
+/// What of a record lies outside its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ExternalPart {
+    Nothing,
+    /// Its value.
+    Value(ValueExtent),
+    /// The slot is damaged, and does not tell.
+    Unknown,
 }
 
 /// External values being counted again, segment by segment, while records change.

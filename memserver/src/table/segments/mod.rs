@@ -4,7 +4,6 @@ pub(crate) mod copied;
 pub(crate) mod decide;
 mod find;
 pub(crate) mod slots;
-pub(super) mod store;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ pub(crate) struct Segments<K: BuildKeys, M> {
     pub(crate) keys: u64,
     /// Records in the slot that the model predicts.
     pub(super) at_home: u64,
-    search: WindowSearch,
+    pub(super) search: WindowSearch,
     /// What is broken on purpose.
     pub(crate) sabotage: Option<Sabotage>,
 }
@@ -60,13 +59,13 @@ pub(crate) struct Counts {
 
 /// What searches a key's window, and the buffers of one operation.
 #[derive(Debug)]
-struct WindowSearch {
+pub(super) struct WindowSearch {
     matcher: Matcher,
     /// Slots of records that wait for the disk: the segment's offset, and the slot.
-    reserved: HashSet<(u64, u32)>,
+    pub(super) reserved: HashSet<(u64, u32)>,
     fingerprints: Vec<u64>,
     slots: Vec<u32>,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 /// The only place where a key can be.
