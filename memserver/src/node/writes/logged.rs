@@ -1,6 +1,4 @@
-//! Mutations that are logged before they are performed: at once, or when they are on the disk.
-
-use std::borrow::Borrow;
+//! Mutations written down in the log, with the pieces of their values.
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValueExtent};
@@ -8,10 +6,9 @@ use fpcache::message::Refusal;
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
-use super::Unable;
-use crate::awaiting_sync::{Lsns, PendingOperation, PendingOutcome};
-use crate::dedup::DedupSession;
-use crate::durability::{AppendError, Lsn};
+use super::refusing::Unable;
+use crate::awaiting_sync::Lsns;
+use crate::durability::AppendError;
 use crate::node::parked::{ValueToLog, WaitFor, WriteInProgress, cost};
 use crate::node::serving::internal;
 use crate::node::{MemoryNode, NodeState};
@@ -20,52 +17,17 @@ use crate::wal::WalError;
 use crate::wal::entry::WalEntry;
 
 /// Whether a mutation is in the log.
-enum LogState {
+pub(super) enum LogState {
     /// With these entries; and whether it waits for the disk before readers see it.
     Down(Lsns, bool),
     Waits(WaitFor),
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Writes a decided mutation down and does it, or has it wait for the disk. Returns what must be
-    /// waited for before it can be written down, if anything.
-    pub(super) fn change(
-        &mut self,
-        going: &mut WriteInProgress,
-        operation: usize,
-        mutation: &SlotMutation<K, K::View<'_>>,
-        value: &Stored<'_>,
-    ) -> Result<Option<WaitFor>, Refusal> {
-        if self.state.superblock().breaks(Sabotage::ApplyBeforeStaging) {
-            return self.change_unwritten(going, operation, mutation, value);
-        }
-        let (lsns, waits) = match self.log_mutation(going, operation, mutation, value) {
-            Ok(LogState::Down(lsns, waits)) => (lsns, waits),
-            Ok(LogState::Waits(until)) => return Ok(Some(until)),
-            Err(unable) => {
-                going.put = None;
-                self.take_back(value);
-                self.skip_orphans(value)?;
-                return self.reply(going, operation, unable.reply()?);
-            }
-        };
-        let Some(table) = self.state.table_mut() else { return Err(Self::no_table()) };
-        table.accept(mutation);
-        if waits {
-            table.segments.reserve(mutation);
-            let outcome =
-                PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
-            self.pending.add(PendingOperation { session: going.session, operation, outcome }, &self.transit);
-            going.entries = self.pending.added();
-            return Ok(None);
-        }
-        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| None)
-    }
-
     /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it
     /// down.
     #[cold]
-    fn change_unwritten(
+    pub(super) fn change_unwritten(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,
@@ -95,7 +57,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Writes a mutation down, if there is a log, after the pieces of its value. What has been
     /// written of a value when it must wait for its turn or for room in the log is kept.
-    fn log_mutation(
+    pub(super) fn log_mutation(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,
@@ -168,25 +130,5 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         };
         going.put = Some(put);
         Ok(until)
-    }
-
-    pub(super) fn perform<Q: Borrow<K::Key> + Clone>(
-        &mut self,
-        session: &DedupSession,
-        operation: usize,
-        lsn: Lsn,
-        mutation: &SlotMutation<K, Q>,
-        value: &Stored<'_>,
-    ) -> Result<(), Refusal> {
-        let NodeState::Serving(table) = &mut self.state else {
-            return Err(Self::no_table());
-        };
-        let reply = table.perform(mutation, value).map_err(internal)?;
-        let next_version = table.segments.next_version;
-        self.keep_reply(session, operation, reply)?;
-        match &self.wal {
-            Some(wal) => wal.recovery_area.set_applied(lsn, next_version).map_err(internal),
-            None => Ok(()),
-        }
     }
 }

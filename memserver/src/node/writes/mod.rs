@@ -4,26 +4,32 @@
 //! performing it and replying wait for the disk.
 
 mod logged;
+mod refusing;
 mod replies;
 #[cfg(test)]
 mod tests;
 
-use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordShape, Stored, ValuePlace};
-use fpcache::message::{ErrorCode, Refusal, Sent, Write, WriteKind, WriteOperation, WriteReply, WriteStatus};
-use fpcache_fabric::{ClientId, NodeMemory};
 use std::borrow::Borrow;
 use std::cell::OnceCell;
-use tracing::warn;
 
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{RecordShape, Stored, ValuePlace};
+use fpcache::message::{ErrorCode, Refusal, Sent, Write, WriteKind, WriteOperation};
+use fpcache::sabotage::Sabotage;
+use fpcache_fabric::{ClientId, NodeMemory};
+
+use logged::LogState;
+pub(crate) use refusing::Unable;
+
+use crate::awaiting_sync::{PendingOperation, PendingOutcome};
 use crate::dedup::{DedupSession, DedupVerdict};
+use crate::durability::Lsn;
 use crate::loader::describe;
 use crate::node::parked::{RequestState, WaitFor, WriteInProgress, cost};
 use crate::node::serving::{Dispatched, internal};
 use crate::node::{MemoryNode, NodeState};
 use crate::recovery_area::REQUEST_BITS;
-use crate::table::error::{DamagedRecord, TableError};
-use crate::table::segments::decide::{Decision, SlotHint};
+use crate::table::segments::decide::{Decision, SlotHint, SlotMutation};
 use crate::wal::Wal;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
@@ -256,86 +262,58 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Replies that an operation cannot be done; or returns what must be waited for, if that may be
-    /// known once nothing waits for the disk.
-    fn unable(
+    /// Writes a decided mutation down and does it, or has it wait for the disk. Returns what must be
+    /// waited for before it can be written down, if anything.
+    fn change(
         &mut self,
         going: &mut WriteInProgress,
         operation: usize,
-        unable: Unable,
+        mutation: &SlotMutation<K, K::View<'_>>,
+        value: &Stored<'_>,
     ) -> Result<Option<WaitFor>, Refusal> {
-        let unable = match unable {
-            Unable::NotQuiet if self.log_fails() => Unable::NotDurable,
-            Unable::NotQuiet => return Ok(Some(WaitFor::Quiet)),
-            Unable::NoRoom if self.state.superblock().grant.is_disk_full() => Unable::DiskFull,
-            unable => unable,
+        if self.state.superblock().breaks(Sabotage::ApplyBeforeStaging) {
+            return self.change_unwritten(going, operation, mutation, value);
+        }
+        let (lsns, waits) = match self.log_mutation(going, operation, mutation, value) {
+            Ok(LogState::Down(lsns, waits)) => (lsns, waits),
+            Ok(LogState::Waits(until)) => return Ok(Some(until)),
+            Err(unable) => {
+                going.put = None;
+                self.take_back(value);
+                self.skip_orphans(value)?;
+                return self.reply(going, operation, unable.reply()?);
+            }
         };
-        if matches!(unable, Unable::NoRoom) {
-            self.tell_full();
+        let Some(table) = self.state.table_mut() else { return Err(Self::no_table()) };
+        table.accept(mutation);
+        if waits {
+            table.segments.reserve(mutation);
+            let outcome =
+                PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
+            self.pending.add(PendingOperation { session: going.session, operation, outcome }, &self.transit);
+            going.entries = self.pending.added();
+            return Ok(None);
         }
-        if let Some(put) = going.put.take() {
-            self.give_up_value(&put);
-        }
-        self.reply(going, operation, unable.reply()?)
+        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| None)
     }
 
-    /// Tells that writes are refused for want of room. That of a full disk is told with what the
-    /// disk says.
-    #[cold]
-    fn tell_full(&mut self) {
-        if let Some(table) = self.state.table()
-            && self.operator_log.is_full_due(self.clock.now())
-        {
-            warn!("a write was refused: {}", table.room.no_room());
-        }
-    }
-
-    /// Tells that a request was refused because of a damaged record.
-    #[cold]
-    pub(crate) fn tell_refused(&mut self, damaged: &DamagedRecord) {
-        let what = format_args!("a request was refused: {damaged}");
-        self.operator_log.refused.tell(self.clock.now(), damaged.offset, what);
-    }
-
-    /// Whether room may be searched for now; `missed` are the bytes that are known not to be there,
-    /// if they are.
-    pub(crate) fn may_search(&self, missed: Option<u64>) -> Result<(), Unable> {
-        let Some(table) = self.state.table() else { return Ok(()) };
-        let has_values_outside = table.segments.geometry.shape.value_bytes.is_none();
-        match missed.filter(|_| !table.is_searching()) {
-            Some(missed) if !self.pending.may_free(has_values_outside) => {
-                self.state.superblock().grant.miss(missed);
-                Err(Unable::NoRoom)
-            }
-            None if self.pending.is_empty() => Ok(()),
-            // No record may move that waits for the disk, and what waits may give memory back.
-            _ => Err(Unable::NotQuiet),
-        }
-    }
-
-    /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there
-    /// is more to do.
-    fn make_room(&mut self, key: &K::Key) -> Result<bool, Unable> {
-        self.may_search(self.state.table().and_then(|table| table.refused_for(key)))?;
-        loop {
-            let NodeState::Serving(table) = &mut self.state else { return Ok(true) };
-            let (before, was_searching) = (table.counters.copies, table.is_searching());
-            let made = table.make_room(key);
-            let moved = table.counters.copies.saturating_sub(before) as i64;
-            table.counters.damaged_writes += u64::from(matches!(made, Err(TableError::Damaged(_))));
-            let step = if was_searching || matches!(made, Ok(false)) { cost::STEP } else { cost::REBUILD };
-            self.charge(step + cost::RECORD_MOVED * moved);
-            let made = made.map_err(|error| match error {
-                TableError::NoRoom { .. } => Unable::NoRoom,
-                TableError::Damaged(damaged) => {
-                    self.tell_refused(&damaged);
-                    Unable::Damaged
-                }
-                other => Unable::Broken(other.to_string()),
-            })?;
-            if made || self.is_spent() {
-                return Ok(made);
-            }
+    fn perform<Q: Borrow<K::Key> + Clone>(
+        &mut self,
+        session: &DedupSession,
+        operation: usize,
+        lsn: Lsn,
+        mutation: &SlotMutation<K, Q>,
+        value: &Stored<'_>,
+    ) -> Result<(), Refusal> {
+        let NodeState::Serving(table) = &mut self.state else {
+            return Err(Self::no_table());
+        };
+        let reply = table.perform(mutation, value).map_err(internal)?;
+        let next_version = table.segments.next_version;
+        self.keep_reply(session, operation, reply)?;
+        match &self.wal {
+            Some(wal) => wal.recovery_area.set_applied(lsn, next_version).map_err(internal),
+            None => Ok(()),
         }
     }
 }
@@ -371,34 +349,6 @@ fn check_fits<K: BuildKeys>(
         "a key of {key_bytes} bytes with a value of {value_bytes} bytes does not fit the table, which has {}",
         describe(shape)
     )))
-}
-
-/// Why an operation is not done.
-#[derive(Debug)]
-pub(crate) enum Unable {
-    NoRoom,
-    /// There would be room if the region's file system had some.
-    DiskFull,
-    NotDurable,
-    /// A segment is to be replaced while operations wait for the disk.
-    NotQuiet,
-    /// The key's record is damaged, or one beside it.
-    Damaged,
-    /// The region contradicts itself.
-    Broken(String),
-}
-
-impl Unable {
-    fn reply(self) -> Result<WriteReply, Refusal> {
-        let status = match self {
-            Self::NoRoom => WriteStatus::NoRoom,
-            Self::DiskFull => WriteStatus::DiskFull,
-            Self::NotDurable | Self::NotQuiet => WriteStatus::NotDurable,
-            Self::Damaged => WriteStatus::Damaged,
-            Self::Broken(why) => return Err(Refusal::new(ErrorCode::Internal, why)),
-        };
-        Ok(WriteReply { status, token: None })
-    }
 }
 
 /// The refusal of a request that would wait for a log that cannot be written.
