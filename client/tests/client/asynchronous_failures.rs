@@ -219,18 +219,18 @@ fn calls_that_waited_for_a_memory_node_are_told_so() {
                 assert!(error.is_retryable(), "{error}");
                 !error.to_string().contains("first")
             };
-            let mut told = [false; 3];
-            // A call that gets no processor as its time ends is not told: that is but one try.
+            let mut told = [0; 3];
+            // A call that gets no processor as its time ends is not told: most do.
             for _ in 0..5 {
-                told[0] = told[0] || is_told(hurried.get(1_500).await.unwrap_err());
-                told[1] = told[1] || is_told(hurried.floor(1_500).await.unwrap_err());
+                told[0] += u32::from(is_told(hurried.get(1_500).await.unwrap_err()));
+                told[1] += u32::from(is_told(hurried.floor(1_500).await.unwrap_err()));
                 let mut scan = hurried.scan_back(1_500, 5);
-                told[2] = told[2] || is_told(scan.next().await.unwrap().unwrap_err());
-                if told == [true; 3] {
+                told[2] += u32::from(is_told(scan.next().await.unwrap().unwrap_err()));
+                if told.iter().all(|told| *told >= 3) {
                     break;
                 }
             }
-            assert_eq!(told, [true; 3]);
+            assert!(told.iter().all(|told| *told >= 3), "of five of each: {told:?}");
             is_silent.store(false, Ordering::SeqCst);
         };
         tokio::join!(are_told(alone, is_late), are_told(over_two, is_silent));

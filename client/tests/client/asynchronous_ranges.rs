@@ -81,8 +81,8 @@ fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_anothe
     let all = Nodes::at(&format!("{},{}", nodes[0].url, silent.join(","))).unwrap();
     all.create::<U64Keys>(&name(), U64Keys::parameters(), &split_at, CreateOptions::default()).unwrap();
     one_thread().block_on(async {
-        let mut are_named = false;
-        // A task that gets no processor as its time ends is not told: that is but one try.
+        let mut named = 0;
+        // A task that gets no processor as its time ends is not told: in most tries all do.
         for _ in 0..5 {
             is_silent.store(false, Ordering::SeqCst);
             let config = config().with_deadline(SILENT_PATIENCE);
@@ -97,16 +97,17 @@ fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_anothe
             let begun = Instant::now();
             assert_eq!(client.get(0).await.unwrap(), None);
             assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-            are_named = waiting.join_all().await.into_iter().all(|(key, answered)| {
+            let are_named = waiting.join_all().await.into_iter().all(|(key, answered)| {
                 let (error, node) = (answered.unwrap_err(), &silent[key as usize / 100 - 1]);
                 assert!(error.is_retryable(), "{key} at {node}: {error}");
                 error.to_string().contains(node)
             });
-            if are_named {
+            named += u32::from(are_named);
+            if named == 3 {
                 break;
             }
         }
-        assert!(are_named, "one at least was not told which memory node was silent, each time");
+        assert_eq!(named, 3, "of five tries, those in which all were told which memory node was silent");
     });
 }
 
