@@ -84,13 +84,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let (ahead, first) = loop {
             let only = std::iter::once(*operation);
             let ahead = self.fill_for(writer, only, true, left, (limits, &mut retry))?;
-            self.reconnect_lane(connection, is_dropped, limits.deadline)?;
+            self.reconnect_lane(connection, writer.creation, is_dropped, limits.deadline)?;
             writer.next_request();
             match writer.post::<K>(&ahead, connection, false, limits, &*self.clock) {
                 Ok(posted) => break (ahead, First::Posted(posted)),
                 Err(Sending::Never(error)) => return Err(error.into()),
                 Err(Sending::Refused(refusal)) => return Err(refusal.into()),
-                // This lane, or the code that knows the table's shape, has not noticed yet that the
+                // The session, whose shape it is, or the memory node has not noticed yet that the
                 // table was dropped.
                 Err(failed @ (Sending::OtherTable | Sending::Dropped(_))) => {
                     is_dropped = matches!(failed, Sending::Dropped(_));
@@ -128,7 +128,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                         Some(First::Answered) => return Ok(()),
                         Some(First::Failed(failed)) => return Err(failed),
                         None => {
-                            self.reconnect_lane(connection, is_dropped, limits.deadline)
+                            self.reconnect_lane(connection, writer.creation, is_dropped, limits.deadline)
                                 .map_err(Sending::Never)?;
                             writer.post::<K>(&ahead, connection, sent_before, limits, &*self.clock)?
                         }
@@ -176,14 +176,17 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Some(self.settle(lane))
     }
 
-    /// Reconnects a lane that has lost its memory node, or whose table is known to be dropped.
+    /// Reconnects a lane that has lost its memory node, or whose table is known to be dropped or is
+    /// not the one with this `creation` number, for which a request was put together: if the table
+    /// is another one after that, too, it is the session's that is older.
     fn reconnect_lane(
         &self,
         connection: &mut T::Connection,
+        creation: u64,
         is_dropped: bool,
         deadline: Deadline,
     ) -> Result<(), FabricError> {
-        if is_dropped || !connection.is_alive() {
+        if is_dropped || connection.creation() != creation || !connection.is_alive() {
             self.tally.reconnects.add(1);
             *connection = self.connector.connect(deadline)?;
         }

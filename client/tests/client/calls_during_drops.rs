@@ -14,6 +14,7 @@ use fpcache_client::{Changes, ClientError, TableClient};
 for_both_kinds_of_keys!(
     changes_of_a_table_that_is_being_dropped_are_refused_at_once,
     calls_of_a_table_that_was_dropped_are_told_so_at_once_or_go_on_in_another,
+    a_lane_of_a_table_that_was_dropped_does_not_end_the_session_in_another,
 );
 
 /// A call, by what it is.
@@ -106,5 +107,29 @@ fn calls_of_a_table_that_was_dropped_are_told_so_at_once_or_go_on_in_another<K: 
             assert_eq!(found, Some(value_in(&K::shape(Some(8)), 7, 3)), "{what}");
         }
         assert_eq!(node.client::<K>().get(K::key(5)).unwrap(), Some(record::<K>().1));
+    }
+}
+
+/// The change was put together for the other table, again and again, each time over a new session
+/// and for the connection of the one that was dropped.
+fn a_lane_of_a_table_that_was_dropped_does_not_end_the_session_in_another<K: TestKeys>() {
+    for over in [Over::SharedMemory, Over::Sockets] {
+        let node = Node::start_over::<K>(over, K::parameters());
+        let client = node.client::<K>().with_deadline(PATIENCE);
+        let put = || {
+            let ((key, value), mut pipeline) = (record::<K>(), client.pipeline(2).unwrap());
+            pipeline.put(key, &value).unwrap();
+            pipeline.finish().pop().unwrap().outcome
+        };
+        put().unwrap();
+        node.halts.keeps_clients.store(true, Ordering::Relaxed);
+        node.tables.drop_table(&name()).unwrap();
+        node.make_anew::<K>(3);
+        assert_eq!(client.get(K::key(7)).unwrap(), Some(value_in(&K::shape(Some(8)), 7, 3)));
+        let before = client.counters().reconnects;
+        put().unwrap();
+        // The lane's.
+        assert_eq!(client.counters().reconnects, before + 1);
+        assert_eq!(client.get(K::key(5)).unwrap(), Some(record::<K>().1));
     }
 }
