@@ -61,6 +61,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.reconnect(seen, deadline)
     }
 
+    /// The session's connection, renewed if it has lost its memory node, and the session's number.
+    pub(super) fn living_connection(
+        &self,
+        deadline: Deadline,
+    ) -> Result<(Arc<T::Connection>, u64), FabricError> {
+        let (connection, number) = self.connected();
+        if connection.is_alive() {
+            return Ok((connection, number));
+        }
+        self.reconnect(number, deadline)?;
+        Ok(self.connected())
+    }
+
     /// Reconnects if the session with the number `seen` is still in use and has lost its memory
     /// node. One thread connects while the others wait, each until its own deadline; calls that
     /// need no connection continue.

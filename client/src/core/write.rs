@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::cell::{RefCell, RefMut};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -110,12 +109,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         limits: SendLimits,
         retry: &mut Retry,
     ) -> Result<(), ClientError> {
-        if limits.deadline.has_passed(self.clock.now()) {
-            let waiting_for = "a connection to the recreated table";
-            return Err(FabricError::DeadlinePassed { waiting_for }.into());
-        }
-        self.tally.resent.add(1);
-        retry.pause(&*self.clock);
+        self.pause_before_refilling(limits, retry)?;
         // Putting a request together reads nothing, so that it does not notice a lost connection, or
         // that the table was dropped, by itself.
         let (connection, number) = self.connected();
@@ -123,6 +117,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             true => Ok(self.leave_dropped(number, limits.deadline)?),
             false => Ok(self.reconnect(number, limits.deadline)?),
         }
+    }
+
+    fn pause_before_refilling(&self, limits: SendLimits, retry: &mut Retry) -> Result<(), FabricError> {
+        if limits.deadline.has_passed(self.clock.now()) {
+            return Err(FabricError::DeadlinePassed { waiting_for: "a connection to the recreated table" });
+        }
+        self.tally.resent.add(1);
+        retry.pause(&*self.clock);
+        Ok(())
     }
 
     /// Makes one change.
@@ -175,9 +178,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         (limits, retry): (SendLimits, &mut Retry),
     ) -> Result<ValuesAhead<'v>, ClientError> {
         loop {
+            // The shape is of the table with this number, or of a later one.
+            let seen = self.number();
             match self.fill(writer, operations.clone(), is_first, left) {
-                Err(error) if error.is_misfit() && self.was_dropped(self.number(), retry) => {
-                    self.before_refilling(writer.creation, limits, retry)?;
+                Err(error) if error.is_misfit() && self.was_dropped(seen, retry) => {
+                    self.pause_before_refilling(limits, retry)?;
+                    self.leave_dropped(seen, limits.deadline)?;
                     left = limits.left(&*self.clock);
                 }
                 filled => return filled,
@@ -286,8 +292,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 filled = try_to_fill(left());
                 let is_empty = filled.as_ref().is_err_and(ClientError::is_of_empty_table);
                 match created {
-                    // Another client is setting them, or was: there are parameters soon, or none if
-                    // it gave up.
+                    // Another client is setting them, or has given that up: then there are none.
                     Err(error) if is_empty && is_of_another_attempt(&error) => {
                         if deadline.has_passed(self.clock.now()) {
                             return Err(error);
@@ -423,16 +428,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     context.buffers.endpoint.load_after_reads(at).is_ok_and(|word| word == DROPPED)
                 })
             })
-    }
-
-    /// The session's connection, renewed if it has lost its memory node, and the session's number.
-    fn living_connection(&self, deadline: Deadline) -> Result<(Arc<T::Connection>, u64), FabricError> {
-        let (connection, number) = self.connected();
-        if connection.is_alive() {
-            return Ok((connection, number));
-        }
-        self.reconnect(number, deadline)?;
-        Ok(self.connected())
     }
 
     /// Has the hot cache forget where a key was that is gone.
