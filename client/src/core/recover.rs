@@ -294,10 +294,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             return Err(error);
         }
         retry.pause(&*self.clock);
-        let seen = held.take().map_or_else(|| self.number(), |context| context.number);
-        match error {
-            ClientError::NoSuchTable { .. } => Ok(self.leave_dropped(seen, deadline)?),
-            _ => Ok(self.reconnect(seen, deadline)?),
+        match (error, held.take().map(|context| context.number)) {
+            (ClientError::NoSuchTable { .. }, Some(seen)) => Ok(self.leave_dropped(seen, deadline)?),
+            // Nobody was asked: a look for the table that has the name now has found none.
+            (error @ ClientError::NoSuchTable { .. }, None) => Err(error),
+            (_, seen) => Ok(self.reconnect(seen.unwrap_or_else(|| self.number()), deadline)?),
         }
     }
 
