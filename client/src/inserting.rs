@@ -64,14 +64,17 @@ impl<K: BuildKeys> Inserting<K> {
         if self.bytes >= KEPT_BYTES { self.send(client, creation) } else { Ok(()) }
     }
 
-    /// Sends what is left, and says how many records were inserted.
-    pub(crate) fn finish(&mut self, client: &TableClient<K>, creation: u64) -> Result<u64, ClientError> {
-        self.send(client, creation)?;
-        Ok(self.sent)
+    /// Records that were inserted.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
     }
 
-    fn send(&mut self, client: &TableClient<K>, creation: u64) -> Result<(), ClientError> {
-        client.apply_to(creation, &self.changes, &mut self.replies)?;
+    /// Sends what is left.
+    pub(crate) fn send(&mut self, client: &TableClient<K>, creation: u64) -> Result<(), ClientError> {
+        let applied = client.apply_to(creation, &self.changes, &mut self.replies);
+        // Some of them may have been made before an error.
+        self.sent += self.replies.iter().filter(|reply| reply.status == WriteStatus::Done).count() as u64;
+        applied?;
         for (operation, reply) in self.changes.operations().zip(&self.replies) {
             if outcome::<K>(operation.key, *reply)?.status != WriteStatus::Done {
                 let why = format!(
@@ -81,7 +84,6 @@ impl<K: BuildKeys> Inserting<K> {
                 return Err(Refusal::new(ErrorCode::NotEmpty, why).into());
             }
         }
-        self.sent += self.changes.len() as u64;
         self.changes.clear();
         self.bytes = 0;
         Ok(())

@@ -265,19 +265,20 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// may have to write all of them to a disk first, a second more for each 16 MiB.
     ///
     /// In a table over several memory nodes, one range after another becomes visible, once all
-    /// records have been sent. An error names the memory node; the ranges before it stay loaded. It
-    /// is [`OutcomeUnknown`](ClientError::OutcomeUnknown) if these have records, and says how many.
+    /// records have been sent. An error names the memory node; the ranges before it stay loaded, and
+    /// what was inserted. It is [`OutcomeUnknown`](ClientError::OutcomeUnknown) if there are such
+    /// records, and says how many.
     pub fn finish(mut self) -> Result<Loaded, ClientError> {
         if !self.parts.is_empty() {
             return self.finish_parts();
         }
-        if let Some(inserting) = &mut self.inserting {
-            let keys = inserting.finish(&self.client, self.creation)?;
+        self.flush()?;
+        if let Some(inserting) = &self.inserting {
+            let keys = inserting.sent();
             // All records are there, whatever becomes of this question.
             let segments = self.client.stats().map_or(0, |stats| stats.segments);
             return Ok(Loaded { keys, segments });
         }
-        self.flush()?;
         let loaded = self.commit()?;
         self.finished = true;
         Ok(loaded)
@@ -285,18 +286,28 @@ impl<'c, K: BuildKeys> Load<'c, K> {
 
     /// Ends the loads into the ranges.
     fn finish_parts(&mut self) -> Result<Loaded, ClientError> {
-        // Where this fails nothing is visible yet.
-        for (_, part) in &mut self.parts {
-            part.flush().map_err(|error| error.at(part.client.name()))?;
+        // Where this fails nothing is visible yet but what was inserted.
+        for at in 0..self.parts.len() {
+            let part = &mut self.parts[at].1;
+            if let Err(error) = part.flush() {
+                let error = error.at(part.client.name());
+                return Err(partly_loaded(self.inserted(), error));
+            }
         }
-        let mut all = Loaded { keys: 0, segments: 0 };
+        let (mut there, mut all) = (self.inserted(), Loaded { keys: 0, segments: 0 });
         for (_, part) in std::mem::take(&mut self.parts) {
-            let name = part.client.name().to_owned();
-            let ended = part.finish().map_err(|error| partly_loaded(all.keys, error.at(&name)));
+            let (name, is_loaded) = (part.client.name().to_owned(), part.inserting.is_none());
+            let ended = part.finish().map_err(|error| partly_loaded(there, error.at(&name)));
             let Loaded { keys, segments } = ended?;
+            there += if is_loaded { keys } else { 0 };
             (all.keys, all.segments) = (all.keys + keys, all.segments + segments);
         }
         Ok(all)
+    }
+
+    /// Records that were inserted into ranges.
+    fn inserted(&self) -> u64 {
+        self.parts.iter().filter_map(|(_, part)| part.inserting.as_ref()).map(Inserting::sent).sum()
     }
 
     /// Makes the records visible and, where the memory node keeps them in files, waits for these.
@@ -336,6 +347,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {
+        if let Some(inserting) = &mut self.inserting {
+            return inserting.send(&self.client, self.creation);
+        }
         if self.count == 0 {
             return Ok(());
         }
@@ -365,8 +379,8 @@ fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeC
     Ok(ranges.map(|(end, node, core)| (end, of_range(core, node))).collect())
 }
 
-/// The error of a load that did not end in one range, when so many records were loaded into those
-/// before it: all of it cannot be repeated as if nothing had been done.
+/// The error of a load that did not end in one range, when this number of records is visible: all
+/// of it cannot be repeated as if nothing had been done.
 fn partly_loaded(keys: u64, error: ClientError) -> ClientError {
     if keys == 0 {
         return error;
@@ -375,7 +389,7 @@ fn partly_loaded(keys: u64, error: ClientError) -> ClientError {
         ClientError::OutcomeUnknown { why } => why,
         error => error.to_string(),
     };
-    let why = format!("{keys} records are loaded, those of the ranges before one that failed: {cause}");
+    let why = format!("{keys} records are loaded, but not all: {cause}");
     ClientError::OutcomeUnknown { why }
 }
 

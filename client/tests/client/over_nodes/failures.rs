@@ -397,3 +397,20 @@ fn a_load_whose_last_records_cannot_be_sent_leaves_none() {
     assert!(error.is_retryable() && error.to_string().contains(&nodes[1].url), "{error}");
     assert_eq!(begun.client().get(5).unwrap(), None);
 }
+
+/// Megabytes had been inserted, and what was told could be tried again, which tables with records
+/// refuse.
+#[test]
+fn a_load_that_fails_after_some_records_are_inserted_leaves_open_what_is_there() {
+    let mut nodes = [Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1 << 20], Some(1000));
+    let client = Client::connect_with(&nodes[1].url, config().with_deadline(Duration::from_secs(1))).unwrap();
+    let mut load = client.load(U64Keys::parameters_of(Some(1000)), 0).unwrap();
+    (0..1500).for_each(|key| load.push(key, &[1; 1000]).unwrap());
+    assert_eq!(client.get(3).unwrap(), Some(vec![1; 1000]), "some have been sent");
+    nodes[0].end();
+    let error = load.finish().unwrap_err();
+    assert!(error.may_have_taken_effect() && !error.is_retryable(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&nodes[0].url) && text.contains(" records are loaded"), "{text}");
+}
