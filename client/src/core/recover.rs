@@ -235,6 +235,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         read.is_ok() && reuse == [DROPPED]
     }
 
+    /// Leaves the table in use for what is there if it was dropped, or its memory node has hung up;
+    /// whether it did.
+    pub(crate) fn leave_if_dropped(&self, within: Duration) -> Result<bool, ClientError> {
+        let (seen, mut retry) = (self.number(), Retry::new(within));
+        let deadline = retry.deadline(&*self.clock);
+        let is_left = self.was_dropped(seen, &retry);
+        if is_left {
+            self.leave_dropped(seen, deadline)?;
+        }
+        Ok(is_left)
+    }
+
     /// Leaves the table with the number `seen`, which was dropped, for what is there.
     fn leave(
         &self,

@@ -66,9 +66,37 @@ impl<K: BuildKeys> Pool<K> {
         whole: &Changes<K>,
         within: Duration,
     ) -> Option<ClientError> {
-        let ranges = self.ranges();
-        let shape = self.shape_of(&ranges, ranges.index_of(own.first_key()?), within).ok()?;
-        misfit::<K>(whole.operations(), &shape)
+        self.misfit_at(own.first_key()?, whole.operations(), &mut Tries::begun(within))
+    }
+
+    /// The error of the first change that cannot be the table's, by the shape of the range of this
+    /// key; `None` also if that is not to be had. What does not fit a table that was dropped is
+    /// looked at by the shape of the one that has its name, while there is time.
+    fn misfit_at<'v>(
+        &self,
+        key: &K::Key,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        tries: &mut Tries,
+    ) -> Option<ClientError> {
+        loop {
+            let ranges = self.ranges();
+            let index = ranges.index_of(key);
+            let shape = self.shape_of(&ranges, index, tries.left()).ok()?;
+            let misfit = misfit::<K>(operations.clone(), &shape)?;
+            if tries.left().is_zero() {
+                return Some(misfit);
+            }
+            let core = ranges.core(index, &self.config, tries).ok()?;
+            match with_direct!(core, core => core.leave_if_dropped(tries.left())) {
+                Ok(true) => {}
+                Err(error) if Self::is_gone(&error) => {
+                    if let Err(error) = self.recover_range(&ranges, index, error, tries) {
+                        return Some(error);
+                    }
+                }
+                _ => return Some(misfit),
+            }
+        }
     }
 
     /// How each change ended, by its place; `None` if it was not sent, as another range's failed
@@ -84,11 +112,8 @@ impl<K: BuildKeys> Pool<K> {
         // range together with the connection to it.
         let mut tries = Tries::begun(within);
         if let Some(first) = operations.first() {
-            let ranges = self.ranges();
             // Ranges that have parameters have them alike.
-            if let Ok(shape) = self.shape_of(&ranges, ranges.index_of(first.key), tries.left())
-                && let Some(misfit) = misfit::<K>(operations.iter().copied(), &shape)
-            {
+            if let Some(misfit) = self.misfit_at(first.key, operations.iter().copied(), &mut tries) {
                 all.fill(Some(Err(misfit)));
             }
         }

@@ -414,3 +414,36 @@ fn a_load_that_fails_after_some_records_are_inserted_leaves_open_what_is_there()
     let text = error.to_string();
     assert!(text.contains(&nodes[0].url) && text.contains(" records are loaded"), "{text}");
 }
+
+/// They were refused for good by the shape of the table that was dropped.
+#[test]
+fn changes_that_do_not_fit_a_dropped_table_are_made_in_the_one_that_has_its_name() {
+    let nodes = [Node::tcp(), Node::shm()];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    let mut outcomes = Vec::new();
+    make::<U64Keys>(&nodes, &[1000], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let changes = |value: &[u8]| {
+        let mut changes = Changes::new();
+        changes.put(5, value).put(1005, value);
+        changes
+    };
+    client.apply(&changes(&[1; 8]), &mut outcomes).unwrap();
+    all.drop_table(&name()).unwrap();
+    make::<U64Keys>(&nodes, &[1000], Some(16));
+    client.apply(&changes(&[1; 16]), &mut outcomes).unwrap();
+    assert_eq!(client.get(1005).unwrap(), Some(vec![1; 16]));
+    let misfit = client.apply(&changes(&[1; 8]), &mut outcomes).unwrap_err();
+    assert!(matches!(misfit, ClientError::ValueSize { got: 8, expected: 16, .. }), "{misfit}");
+    #[cfg(feature = "tokio")]
+    crate::asynchronous::one_thread().block_on(async {
+        all.drop_table(&name()).unwrap();
+        make::<U64Keys>(&nodes, &[1000], Some(24));
+        let client = fpcache_client::AsyncClient::of(client.clone());
+        client.apply(&changes(&[1; 24]), &mut outcomes).await.unwrap();
+        assert_eq!(client.get(1005).await.unwrap(), Some(vec![1; 24]));
+    });
+    all.drop_table(&name()).unwrap();
+    let gone = client.apply(&changes(&[1; 32]), &mut outcomes).unwrap_err();
+    assert!(matches!(gone, ClientError::NoSuchTable { .. }), "{gone}");
+}
