@@ -129,7 +129,7 @@ pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskEr
 /// last file, twice if the disk fails.
 ///
 /// # Errors
-/// That file cannot be read, and memory may lack some of it.
+/// That file cannot be read, and memory may lack some of it; or entries that memory lacks are gone.
 pub fn why_unusable<M: NodeMemory, D: Disk>(
     memories: &Memories<M>,
     disk: &D,
@@ -172,6 +172,8 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let waker = background.waker();
     let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup, found.redo.applied), Ok)?;
     let newest = durability::newest_snapshot(&disk, Some(staging.lineage()))?.map(|newest| newest.first_lsn);
+    // One that could be read only now may be of a later time.
+    let newest = newest.filter(|newest| *newest <= staging.last_lsn() + 1);
     // The log does not follow it where its first files are gone or cannot be used, or entries were
     // lost since.
     let follows = newest.is_some_and(|newest| drain.begins() <= newest);

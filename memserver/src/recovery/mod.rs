@@ -80,18 +80,31 @@ pub enum RecoverError {
         /// The last entry that had been on the disk.
         synced: u64,
     },
-    /// The log's last file cannot be read, and nothing else tells whether memory has all of it.
-    #[error(
-        "{source}; whether it has entries after {last}, the last in the memory of the previous process, cannot be told, and to \
-         go on from there would replace them: make the file readable or restore it from a copy, and restart the memory node; \
-         or move the log's files (log-*.fpl) away to go on with that memory alone (writes after LSN {last} are lost then, if \
-         there were any)"
-    )]
+    /// The log's last file cannot be read, and nothing else tells whether memory has all of it, or
+    /// a snapshot tells that memory does not.
+    #[error("{source}; {}", with_log_unread(*last, *snapshot))]
     LogUnread {
         /// The last entry in memory.
         last: u64,
+        /// First entry after a snapshot that memory is older than.
+        snapshot: Option<u64>,
         /// Why the file cannot be read.
         source: durability::DiskError,
+    },
+    /// Entries that were not performed were in the log's files alone, and are missing or cannot be
+    /// read.
+    #[error(
+        "{}entries {first} to {last} of the log are not in the memory of the previous process yet, and the log's files (log-*.fpl) \
+         alone had them: make these readable or restore them, and restart the memory node; neither that memory nor notes.fpn \
+         makes up for them", cause(source.as_ref())
+    )]
+    OnlyInLog {
+        /// The first such entry.
+        first: u64,
+        /// The last entry.
+        last: u64,
+        /// Why the files cannot be read; `None` if they are missing.
+        source: Option<durability::DiskError>,
     },
     /// An entry of the log or a record of a snapshot cannot be decoded.
     #[error("{what} cannot be decoded: it was written by another release, or this is a bug")]
@@ -191,6 +204,7 @@ impl RecoverError {
             | Self::NoSnapshot { .. }
             | Self::LogTooShort { .. }
             | Self::SyncedMissing { .. }
+            | Self::OnlyInLog { source: None, .. }
             | Self::Misfit { .. }
             | Self::Table(_) => true,
             _ => false,
@@ -205,6 +219,27 @@ fn without_snapshot(first: u64, last: u64) -> String {
     } else {
         format!("the log holds entries {first} to {last}, but there is no intact snapshot before them")
     }
+}
+
+fn with_log_unread(last: u64, snapshot: Option<u64>) -> String {
+    match snapshot {
+        None => format!(
+            "whether it has entries after {last}, the last in the memory of the previous process, cannot be told, and to go on from \
+             there would replace them: make the file readable or restore it from a copy, and restart the memory node; or move \
+             the log's files (log-*.fpl) away to go on with that memory alone (writes after LSN {last} are lost then, if there \
+             were any)"
+        ),
+        Some(first) => format!(
+            "the memory of the previous process ends with entry {last}, so it is older than the newest snapshot, which the log goes \
+             on from with entry {first}: make the file readable or restore it from a copy, and restart the memory node; or move \
+             the log's files (log-*.fpl) away to start with the snapshot alone (writes from LSN {first} on are lost then, if \
+             there were any)"
+        ),
+    }
+}
+
+fn cause(source: Option<&durability::DiskError>) -> String {
+    source.map_or_else(String::new, |source| format!("{source}; "))
 }
 
 impl From<Corrupt> for RecoverError {

@@ -9,8 +9,8 @@ use tracing::warn;
 use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
-    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, SnapshotReader, Staging,
-    StagingError, damaged_has_after, has_all_of_files, newest_snapshot,
+    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, SnapshotInfo,
+    SnapshotReader, Staging, StagingError, damaged_has_after, has_all_of_files, newest_snapshot,
 };
 use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
 use crate::startup::Startup;
@@ -181,8 +181,12 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
     startup: &Startup,
 ) -> Result<(), RecoverError> {
     let (synced, last) = (staging.synced_lsn()?, staging.last_lsn());
-    // A ring that is older than the files replaces nothing in them.
-    if synced >= last || in_files > last {
+    // A ring that is older than the files, or than a snapshot, replaces nothing in them.
+    let is_newer = |snapshot: SnapshotInfo| snapshot.first_lsn > last + 1;
+    if synced >= last
+        || in_files > last
+        || newest_snapshot(disk, Some(staging.lineage()))?.is_some_and(is_newer)
+    {
         return Ok(());
     }
     let brought = if in_files == last {
@@ -201,11 +205,13 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
     }
 }
 
-/// Why the log's files say that memory is older than they are, if they do: they have entries after
-/// the ring's last. Reads their last one, twice if the disk fails.
+/// Why the disk says that memory is older than it is, if it does: the log's files have entries after
+/// the ring's last, or a snapshot does. Reads the log's last file, twice if the disk fails, and what
+/// is short of each snapshot up to the newest whole one.
 ///
 /// # Errors
-/// It cannot be read, and nothing else proves that memory is not older.
+/// That file cannot be read, and nothing else proves that memory is not older; or entries are gone
+/// that the log's files alone had.
 pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     recovery_area: &RecoveryArea<M>,
     identity: &Identity,
@@ -217,20 +223,38 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
         return Ok(None);
     };
     let last = staging.last_lsn();
-    let look = || last_in_files(disk, identity.lineage, last);
-    let in_files = match look() {
+    let (first_lacking, freed) = (recovery_area.applied()?.0 + 1, staging.freed_lsn()?);
+    let is_newer = |snapshot: &SnapshotInfo| snapshot.first_lsn > last + 1;
+    let newer = newest_snapshot(disk, Some(identity.lineage))?.filter(is_newer);
+    let look = || look_after(disk, identity.lineage, last);
+    let found = match look() {
         Err(RecoveryError::Disk(_)) => look(),
         looked => looked,
     };
-    match in_files {
-        Ok(in_files) if in_files > last => Ok(Some(format!(
-            "it ends with entry {last} of the log, whose files have entry {in_files}, so it is older than they are, as after a \
-             file system that went away and came back"
-        ))),
-        Err(RecoveryError::Disk(source)) if !has_all_of_files(&staging, disk) => {
-            Err(RecoverError::LogUnread { last, source })
+    let older = |what: String| {
+        Ok(Some(format!(
+            "it ends with entry {last} of the log, {what}, so it is older than they are, as after a file system that went away and \
+             came back"
+        )))
+    };
+    match (found, newer) {
+        (Ok((_, in_files)), _) if in_files > last => older(format!("whose files have entry {in_files}")),
+        (Err(RecoveryError::Disk(source)), Some(newer)) => {
+            Err(RecoverError::LogUnread { last, snapshot: Some(newer.first_lsn), source })
         }
-        Err(RecoveryError::Disk(error)) => {
+        (_, Some(newer)) => {
+            older(format!("and the snapshot {} has entries up to {}", newer.name, newer.first_lsn - 1))
+        }
+        (Err(RecoveryError::Disk(source)), _) if first_lacking <= freed => {
+            Err(RecoverError::OnlyInLog { first: first_lacking, last: freed, source: Some(source) })
+        }
+        (Ok((found, _)), _) if first_lacking <= freed && lacks(&found, first_lacking, freed) => {
+            Err(RecoverError::OnlyInLog { first: first_lacking, last: freed, source: None })
+        }
+        (Err(RecoveryError::Disk(source)), _) if !has_all_of_files(&staging, disk) => {
+            Err(RecoverError::LogUnread { last, snapshot: None, source })
+        }
+        (Err(RecoveryError::Disk(error)), _) => {
             warn!("{error}; by its name and length it has nothing that memory lacks, which is gone on with");
             Ok(None)
         }
@@ -238,12 +262,18 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     }
 }
 
-/// The last entry that the log's files have, or one after `last`.
-fn last_in_files(disk: &impl Disk, lineage: u64, last: Lsn) -> Result<Lsn, RecoveryError> {
+/// The log's files, and the last entry that they have, or one after `last`.
+fn look_after(disk: &impl Disk, lineage: u64, last: Lsn) -> Result<(LogReader, Lsn), RecoveryError> {
     let found = LogReader::look(disk, Some(lineage), ReadLimit::Whole)?;
-    if found.last > last {
-        return Ok(found.last);
-    }
     // Those that come after damage are read by nobody, but are proof all the same.
-    Ok(damaged_has_after(disk, &found, last)?.unwrap_or(found.last))
+    let after = if found.last > last { None } else { damaged_has_after(disk, &found, last)? };
+    let in_files = after.unwrap_or(found.last);
+    Ok((found, in_files))
+}
+
+/// Whether files are missing that had some of these entries. What is wrong with damaged ones is said
+/// when they are read.
+fn lacks(found: &LogReader, first: Lsn, last: Lsn) -> bool {
+    let is_whole = found.unusable.is_none() && found.half_made.is_none() && found.damaged_at.is_none();
+    is_whole && (found.files.is_empty() || found.first > first || found.last < last)
 }

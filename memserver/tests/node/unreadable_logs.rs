@@ -10,6 +10,21 @@ use fpcache_fabric::{NodeMemory, Service};
 use fpcache_memserver::durability::{Disk, SyncPolicy};
 use fpcache_memserver::{Origin, RecoverError};
 
+/// As [`older`], with a snapshot of all since.
+fn older_than_a_snapshot(sync: SyncPolicy, seed: u64) -> World {
+    let (mut world, mut node) = loaded(sync, seed, true);
+    put_all(&mut node, 5, 1..6);
+    (0..9).for_each(|_| _ = node.work());
+    let older = (world.region.heir(), world.recovery_area.heir());
+    put_all(&mut node, 6, 6..12);
+    (0..9).for_each(|_| _ = node.work());
+    node.begin_snapshot();
+    (0..60).for_each(|_| _ = node.work());
+    drop(node);
+    (world.region, world.recovery_area) = older;
+    world
+}
+
 /// The files that a world's log had when its memory had the keys 1 to 5, and all of 1 to 11 later.
 fn older(sync: SyncPolicy, seed: u64) -> World {
     let (mut world, mut node) = loaded(sync, seed, true);
@@ -69,6 +84,38 @@ fn a_start_that_cannot_tell_whether_memory_is_older_says_so_and_what_helps() {
     let (mut node, recovery) = refused.begin::<Integers>();
     assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
     assert_eq!(there(&mut node, 1..12), [1, 2, 3, 4, 5]);
+}
+
+/// The log alone was compared with memory: with its files away it was gone on with, as the error had
+/// said, although a snapshot was younger, and what was acknowledged then was gone with the machine.
+#[test]
+fn memory_that_is_older_than_a_snapshot_is_not_gone_on_with() {
+    for (sync, seed) in [(SyncPolicy::Always, 1), (HOURLY, 2), (SyncPolicy::Never, 3)] {
+        let mut world = older_than_a_snapshot(sync, seed);
+        let (log, _) = last_log(&world.disk.restart());
+        world.disk.fail_reads_of(&log);
+        let Err(error) = world.try_begin::<Integers>() else { panic!("{sync}: memory is older") };
+        let text = error.to_string();
+        assert!(matches!(error, RecoverError::LogUnread { last: 5, snapshot: Some(12), .. }), "{text}");
+        assert!(text.contains("from LSN 12 on") && !text.contains("that memory alone"), "{text}");
+        let mut disk = world.disk.restart();
+        let logs: Vec<_> = disk.list().expect("a folder");
+        logs.iter().filter(|n| n.starts_with("log-")).for_each(|log| disk.remove(log).expect("it is there"));
+        // Another file may get the name.
+        disk.fail_reads_of("");
+        world.disk = disk;
+        let (mut node, recovery) = world.begin::<Integers>();
+        assert_eq!(there(&mut node, 1..12).len(), 11, "{sync}: {recovery}");
+        (0..60).for_each(|_| _ = node.work());
+        put_all(&mut node, 7, 12..30);
+        node.begin_snapshot();
+        (0..60).for_each(|_| _ = node.work());
+        drop(node);
+        world.disk = world.disk.restart().crash();
+        (world.region, world.recovery_area) = lost(&world.left);
+        let (mut node, recovery) = world.begin::<Integers>();
+        assert_eq!(there(&mut node, 1..30).len(), 29, "{sync}: {recovery}");
+    }
 }
 
 /// The start was refused, although memory has everything and its notes prove it.
