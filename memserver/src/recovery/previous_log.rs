@@ -223,7 +223,7 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
         return Ok(None);
     };
     let last = staging.last_lsn();
-    let (first_lacking, freed) = (recovery_area.applied()?.0 + 1, staging.freed_lsn()?);
+    let (applied, freed) = (recovery_area.applied()?.0, staging.freed_lsn()?);
     let is_newer = |snapshot: &SnapshotInfo| snapshot.first_lsn > last + 1;
     let newer = newest_snapshot(disk, Some(identity.lineage))?.filter(is_newer);
     let look = || look_after(disk, identity.lineage, last);
@@ -245,11 +245,11 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
         (_, Some(newer)) => {
             older(format!("and the snapshot {} has entries up to {}", newer.name, newer.first_lsn - 1))
         }
-        (Err(RecoveryError::Disk(source)), _) if first_lacking <= freed => {
-            Err(RecoverError::OnlyInLog { first: first_lacking, last: freed, source: Some(source) })
+        (Err(RecoveryError::Disk(source)), _) if applied < freed => {
+            Err(RecoverError::OnlyInLog { first: applied + 1, last: freed, source: Some(source) })
         }
-        (Ok((found, _)), _) if first_lacking <= freed && lacks(&found, first_lacking, freed) => {
-            Err(RecoverError::OnlyInLog { first: first_lacking, last: freed, source: None })
+        (Ok((found, _)), _) if applied < freed && lacks(&found, applied + 1, freed) => {
+            Err(RecoverError::OnlyInLog { first: applied + 1, last: freed, source: None })
         }
         (Err(RecoveryError::Disk(source)), _) if !has_all_of_files(&staging, disk) => {
             Err(RecoverError::LogUnread { last, snapshot: None, source })
