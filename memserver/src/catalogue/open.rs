@@ -183,12 +183,11 @@ impl Opening {
             created => created?,
         };
         let grant = Arc::clone(&memories.grant);
-        let begun = match store::restore(memories, disk, &startup, background(), why.clone()) {
+        let begun = match store::restore(memories, disk.clone(), &startup, background(), why.clone()) {
             // What the disk holds can be read all the same.
             Err(_) if restores && grant.is_disk_full() => {
                 drop((grant, fd));
                 let (memories, fd) = self.create_anonymous_memories(self.span(descriptor), folders, left)?;
-                let disk = FileDisk::within(folders.data.clone());
                 store::restore(memories, disk, &startup, background(), why).map(|begun| (begun, fd))
             }
             begun => begun.map(|begun| (begun, fd)),
