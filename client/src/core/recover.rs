@@ -231,8 +231,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut reuse = [0];
         let mut endpoint = connection.endpoint();
         endpoint.set_patience(retry.left(&*self.clock));
-        let read = endpoint.read_words(RemoteAddr::region(REUSE_OFFSET), &mut reuse);
-        read.is_ok() && reuse == [DROPPED]
+        match endpoint.read_words(RemoteAddr::region(REUSE_OFFSET), &mut reuse) {
+            Ok(()) => reuse == [DROPPED],
+            // It may have hung up meanwhile.
+            Err(_) => !connection.is_alive(),
+        }
     }
 
     /// Leaves the table in use for what is there if it was dropped, or its memory node has hung up;
