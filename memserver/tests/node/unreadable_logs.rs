@@ -10,29 +10,20 @@ use fpcache_fabric::{NodeMemory, Service};
 use fpcache_memserver::durability::{Disk, SyncPolicy};
 use fpcache_memserver::{Origin, RecoverError};
 
-/// As [`older`], with a snapshot of all since.
-fn older_than_a_snapshot(sync: SyncPolicy, seed: u64) -> World {
-    let (mut world, mut node) = loaded(sync, seed, true);
-    put_all(&mut node, 5, 1..6);
-    (0..9).for_each(|_| _ = node.work());
-    let older = (world.region.heir(), world.recovery_area.heir());
-    put_all(&mut node, 6, 6..12);
-    (0..9).for_each(|_| _ = node.work());
-    node.begin_snapshot();
-    (0..60).for_each(|_| _ = node.work());
-    drop(node);
-    (world.region, world.recovery_area) = older;
-    world
-}
-
 /// The files that a world's log had when its memory had the keys 1 to 5, and all of 1 to 11 later.
 fn older(sync: SyncPolicy, seed: u64) -> World {
+    older_after(sync, seed, |_| {})
+}
+
+/// The same after one more step.
+fn older_after(sync: SyncPolicy, seed: u64, step: impl FnOnce(&mut Node<Integers>)) -> World {
     let (mut world, mut node) = loaded(sync, seed, true);
     put_all(&mut node, 5, 1..6);
     (0..9).for_each(|_| _ = node.work());
     let older = (world.region.heir(), world.recovery_area.heir());
     put_all(&mut node, 6, 6..12);
     (0..9).for_each(|_| _ = node.work());
+    step(&mut node);
     drop(node);
     (world.region, world.recovery_area) = older;
     world
@@ -91,7 +82,10 @@ fn a_start_that_cannot_tell_whether_memory_is_older_says_so_and_what_helps() {
 #[test]
 fn memory_that_is_older_than_a_snapshot_is_not_gone_on_with() {
     for (sync, seed) in [(SyncPolicy::Always, 1), (HOURLY, 2), (SyncPolicy::Never, 3)] {
-        let mut world = older_than_a_snapshot(sync, seed);
+        let mut world = older_after(sync, seed, |node| {
+            node.begin_snapshot();
+            (0..60).for_each(|_| _ = node.work());
+        });
         let (log, _) = last_log(&world.disk.restart());
         world.disk.fail_reads_of(&log);
         let Err(error) = world.try_begin::<Integers>() else { panic!("{sync}: memory is older") };
@@ -156,6 +150,35 @@ fn is_durable_after_a_snapshot(node: &mut Node<Integers>) {
 fn forget_the_file(recovery_area: &Mortal) {
     const RING: u64 = 4096;
     (176..192).step_by(8).for_each(|at| recovery_area.store_relaxed(RING + at, 0).expect("inside"));
+}
+
+/// Memory as an end leaves it between a sync and what that allows to be performed: the ring has given
+/// the last entry back. It was said to be gone on with, or that its ring is damaged and to be moved
+/// away, which would have lost all since the snapshot.
+#[test]
+fn entries_that_the_log_alone_has_are_not_given_up_when_it_cannot_be_read_or_is_missing() {
+    const APPLIED: u64 = 64;
+    let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
+    put_all(&mut node, 5, 1..6);
+    (0..9).for_each(|_| _ = node.work());
+    drop(node);
+    (world.region, world.recovery_area) = (world.region.heir(), world.recovery_area.heir());
+    assert_eq!(world.recovery_area.load_acquire(APPLIED), Ok(5));
+    world.recovery_area.store_release(APPLIED, 4).expect("inside");
+    let (log, _) = last_log(&world.disk.restart());
+
+    let unread = again(&world);
+    unread.disk.fail_reads_of(&log);
+    let mut missing = again(&world);
+    missing.disk = missing.disk.restart();
+    missing.disk.remove(&log).expect("it is there");
+    for (mut world, is_read) in [(unread, false), (missing, true)] {
+        let Err(error) = world.try_begin::<Integers>() else { panic!("entry 5 is gone") };
+        let text = error.to_string();
+        let RecoverError::OnlyInLog { first: 5, last: 5, source } = error else { panic!("{text}") };
+        assert_eq!(source.is_none(), is_read, "{text}");
+        assert!(text.contains("restore them") && !text.contains("away"), "{text}");
+    }
 }
 
 #[test]
