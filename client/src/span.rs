@@ -42,11 +42,6 @@ impl<K: BuildKeys> Span<K> {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// Where it ends, as scans down have it.
-    pub(crate) fn upper(&self) -> Bound<&K::Key> {
-        self.end.as_ref().map_or(Bound::Unbounded, |end| Bound::Excluded(end.borrow()))
-    }
-
     /// The end of a span up to a bound.
     pub(crate) fn end_after(to: Bound<K::Owned>) -> Option<K::Owned> {
         match to {

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::hint::black_box;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +21,8 @@ use fpcache::layout::{
 use fpcache::matching::Matcher;
 use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Lookup, LookupScratch, NearestScratch, Neighbour, Outcome, Scan, ScanBack, ScanScratch, Side,
-    cache_probe, drive, find_nearest, find_nearest_to, look_up,
+    Lookup, LookupScratch, NearestScratch, Neighbour, Outcome, Scan, ScanScratch, Side, cache_probe, drive,
+    find_nearest, find_nearest_to, look_up,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
@@ -415,8 +414,8 @@ fn scans(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("down", limit), |b| {
             let mut starts = starts.iter().cycle();
             b.iter(|| {
-                let to = Bound::Included(starts.next()?);
-                let mut scan = ScanBack::new(table.view(), &mut scratch, to, &0, limit);
+                let scan = Scan::new(table.view(), &mut scratch, &0, limit);
+                let mut scan = scan.until(starts.next()?).descending();
                 drive(endpoint, &mut scan).expect("nobody writes");
                 Some(scan.records().len())
             });

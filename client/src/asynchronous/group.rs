@@ -338,9 +338,9 @@ impl<K: BuildKeys> Group<K> {
             }
             Kind::Scan => {
                 let Some(section) = self.section() else { return Ok(()) };
-                let mut operation = section.scan(table, scan);
+                let mut operation = section.scan(table, scan, (section.limit, Wanted::Value));
                 drive_while(endpoint, &mut operation, in_place)?;
-                let part = operation.part();
+                let part = section.part(&operation);
                 // What failed is let go of by who called.
                 scan.clear();
                 self.scanned(part);

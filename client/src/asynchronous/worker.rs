@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Lookup, Nearest, ReadError};
+use fpcache::read::{Lookup, Nearest, ReadError, Wanted};
 use fpcache_fabric::Endpoint;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -208,9 +208,9 @@ async fn read<K: BuildKeys>(
                 group.fail(&runtime_has_ended());
                 return Ok(());
             };
-            let mut operation = section.scan(table, scan);
+            let mut operation = section.scan(table, scan, (section.limit, Wanted::Value));
             let ended = socket.drive(endpoint, &mut operation, until, count).await;
-            let part = ended.is_ok().then(|| operation.part());
+            let part = ended.is_ok().then(|| section.part(&operation));
             scan.clear();
             if let Some(part) = part {
                 group.scanned(part);

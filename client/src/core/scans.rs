@@ -5,27 +5,27 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, Operation, ReadError, ScanScratch, Wanted, advance};
+use fpcache::read::{Cost, Operation, ReadError, Scan, ScanScratch, Wanted, advance};
 use fpcache_fabric::Endpoint;
 
-use super::section::{Section, SectionScan};
-#[cfg(feature = "tokio")]
-use super::section::{scan_of, uncovered};
+use super::section::Section;
 use super::{Connector, Core, HeldContext};
 use crate::empty_tables::or_if_empty;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::session::Buffers;
+#[cfg(feature = "tokio")]
+use crate::span::Span;
 
 /// Keys that are scanned at a time without their values.
 const KEYS_AT_ONCE: usize = 1 << 16;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Scans the section that is the `rest` of a scan, and passes each record to `take`, in the
-    /// section's order: keys alone, upwards, where only their presence is wanted. Records found
-    /// before the directory turned out to be out of date, or the memory node to be down, are passed
-    /// on, and the scan continues after them, until `take` wants no more. After an error `rest` says
-    /// from where.
+    /// section's order: keys alone where only their presence is wanted. Records found before the
+    /// directory turned out to be out of date, or the memory node to be down, are passed on, and
+    /// the scan continues after them, until `take` wants no more. After an error `rest` says from
+    /// where.
     pub(crate) fn scan<F: ScanFlow>(
         &self,
         held: &mut HeldContext<K, T>,
@@ -40,17 +40,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             // It may stop to have what was found taken, or many keys, before there are more.
             while let Some(section) = rest.take() {
                 let most = if wanted == Wanted::Value { usize::MAX } else { KEYS_AT_ONCE };
-                let mut scan = section.scan_some(table, kept.0, (section.limit.min(most), wanted));
+                let most = section.limit.min(most);
+                let mut scan = section.scan(table, kept.0, (most, wanted));
                 let ended = drive_while_progressing(endpoint, &mut scan, within);
-                let flow = scan.hand_over(&mut take);
+                let flow = scan.records().try_for_each(|(key, value)| take(K::as_view(key), value).flow());
                 // The time that this took is not the rest's.
                 endpoint.set_patience(within);
                 cost += scan.cost();
                 if flow.is_break() {
                     return Ok(cost);
                 }
-                let limit = section.limit - scan.found();
-                let span = if limit > 0 { scan.rest() } else { None };
+                let limit = section.limit - scan.records().len();
+                let span = if limit > 0 { section.rest(&scan, most) } else { None };
                 *progressed |= span.as_ref() != Some(&section.span);
                 *rest = span.map(|span| Section { span, limit, ..section });
                 ended?;
@@ -72,10 +73,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(&K::Key),
     ) -> Result<Option<K::Owned>, ClientError> {
         let (mut goes_on, limit) = (self.patience(within), limit.min(KEYS_AT_ONCE));
+        let span = Span { start: start.to_owned(), end: end.map(ToOwned::to_owned) };
+        let section = Section { span, limit, is_down: false };
         let found = self.with_table(held, within, |buffers, table| {
-            let mut scan = scan_of(table, &mut buffers.scan, (start, end), limit).of_keys();
+            let mut scan = section.scan(table, &mut buffers.scan, (limit, Wanted::Presence));
             let ended = fpcache::read::drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
-            let next = uncovered(&scan, limit);
+            let next = section.rest(&scan, limit).map(|rest| rest.start);
             if next.as_ref().map(Borrow::borrow) == Some(start) {
                 // What was found before something went wrong counts.
                 ended?;
@@ -103,12 +106,12 @@ impl<K: BuildKeys> Drop for ClearedAtEnd<'_, K> {
 /// attempt's, and those that read the same again, where it is stuck at one place, share theirs.
 fn drive_while_progressing<K: BuildKeys, E: Endpoint>(
     endpoint: &mut E,
-    scan: &mut SectionScan<'_, K>,
+    scan: &mut Scan<'_, K>,
     within: Duration,
 ) -> Result<(), ReadError> {
-    let (mut found, mut is_first) = (scan.found(), true);
+    let (mut found, mut is_first) = (scan.records().len(), true);
     while advance(endpoint, scan)? {
-        let now = scan.found();
+        let now = scan.records().len();
         let progressed = scan.stuck_at().is_none() || now > found;
         if progressed && !is_first {
             endpoint.set_patience(within);

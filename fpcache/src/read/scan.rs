@@ -1,4 +1,4 @@
-//! Scans: keys and values in order from a start key.
+//! Scans: keys and values in order from a start key, or in descending order from an end.
 //!
 //! A segment's slots are sorted only to within its windows, so a scan reads a stretch of slots,
 //! keeps the keys whose whole window lies inside it, and sorts those. Keys beyond are left for the
@@ -26,6 +26,7 @@
 
 mod blocks;
 mod collected;
+mod down;
 mod scratch;
 mod stretch;
 mod values;
@@ -35,10 +36,11 @@ use std::cmp::Ordering;
 
 use fpcache_fabric::{Batch, Landing};
 
-pub(super) use collected::{Collected, DirectedScan, ROUND_BYTES, ScanPosition, margin};
+pub(super) use collected::ROUND_BYTES;
+use collected::{Collected, ScanPosition, margin};
 pub use scratch::ScanScratch;
-pub(super) use stretch::Cover;
-use stretch::CoveredSlots;
+use stretch::{Cover, CoveredSlots};
+use values::ValuesRequest;
 
 use super::segment_search::LocatedSegment;
 use super::{Cost, Operation, ReadError, Step};
@@ -52,16 +54,18 @@ use crate::table_view::TableView;
 const LONG: usize = 8;
 
 /// Reads up to `limit` records in key order, starting at the least key not below `start`, of all
-/// keys or of those below an end.
+/// keys or of those below an end; or the same records from the greatest key down.
 #[derive(Debug)]
 pub struct Scan<'a, K: KeySpace> {
     collected: Collected<'a, K>,
-    /// Least key not yet covered; `None` when the scan has ended.
-    from: Option<K::Owned>,
+    /// The least key not yet covered, or for a scan that goes down the least that is wanted.
+    start: K::Owned,
+    /// The first key that is not wanted, or for a scan that goes down the first that is covered.
+    end: Option<K::Owned>,
+    /// Whether all keys are covered that are wanted.
+    is_over: bool,
     /// First key after the stretches that were asked for; `None` if they reach the table's end.
     covered_to: Option<K::Owned>,
-    /// First key that is not wanted.
-    end: Option<K::Owned>,
     /// Tables of groups, by which stretches are asked for.
     groups: Option<&'a GroupTables>,
     /// The table of groups that was asked for.
@@ -80,10 +84,11 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         limit: usize,
     ) -> Self {
         Self {
-            collected: Collected::new(view, scratch, limit, false),
-            from: (limit > 0).then(|| start.to_owned()),
-            covered_to: None,
+            collected: Collected::new(view, scratch, limit),
+            start: start.to_owned(),
             end: None,
+            is_over: limit == 0,
+            covered_to: None,
             groups: None,
             awaited: None,
             by_windows: false,
@@ -94,8 +99,15 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// is read, but those of their common windows.
     #[must_use]
     pub fn until(mut self, end: &K::Key) -> Self {
-        self.from = self.from.filter(|from| from.borrow() < end);
+        self.is_over |= self.start.borrow() >= end;
         self.end = Some(end.to_owned());
+        self
+    }
+
+    /// The same scan from its end on, in descending order of keys, and by windows alone.
+    #[must_use]
+    pub fn descending(mut self) -> Self {
+        self.collected.is_down = true;
         self
     }
 
@@ -106,12 +118,16 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         Self { groups, ..self }
     }
 
-    /// The least key the scan has not covered: where another one goes on if this one ended with an
-    /// error, or because it has found 16 MiB. `None` if the records that were wanted, or all there
-    /// are, have been found.
-    pub fn uncovered(&self) -> Option<&K::Key> {
-        let Collected { scratch, progress, .. } = &self.collected;
-        scratch.first_missing(progress).or(self.from.as_ref().map(Borrow::borrow))
+    /// The keys the scan has not covered, from one up to an end: where another one goes on if this
+    /// one ended with an error, or because it has found 16 MiB. `None` if the records that were
+    /// wanted, or all there are, have been found.
+    pub fn uncovered(&self) -> Option<(K::Owned, Option<K::Owned>)> {
+        let Collected { scratch, progress, is_down, .. } = &self.collected;
+        match scratch.first_missing(progress) {
+            Some(missing) if *is_down => Some((self.start.clone(), K::successor(missing))),
+            Some(missing) => Some((missing.to_owned(), self.end.clone())),
+            None => (!self.is_over).then(|| (self.start.clone(), self.end.clone())),
+        }
     }
 
     /// The same scan, of keys alone: values are empty, and those outside slots are not READ.
@@ -132,7 +148,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self.collected.progress.cost
     }
 
-    /// The records found so far, in key order.
+    /// The records found so far, in the scan's order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
         self.collected.scratch.whole(&self.collected.progress)
     }
@@ -211,16 +227,16 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             Some(Ordering::Greater) => None,
         }
     }
-}
 
-impl<'a, K: KeySpace> DirectedScan<'a, K> for Scan<'a, K> {
-    fn collected(&mut self) -> &mut Collected<'a, K> {
-        &mut self.collected
-    }
-
+    /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot
+    /// was being written.
     fn take(&mut self) -> Result<bool, ReadError> {
-        let Some(from) = self.from.clone() else { return Ok(true) };
-        let from: &K::Key = from.borrow();
+        if self.is_over {
+            return Ok(true);
+        }
+        if self.collected.is_down {
+            return self.take_down();
+        }
         let (view, geometry) = (self.collected.view, self.collected.view.geometry());
         let ScanScratch { batch, stretches, .. } = &mut *self.collected.scratch;
         // Where keys end that are covered, if not with the last stretch's segment.
@@ -237,11 +253,11 @@ impl<'a, K: KeySpace> DirectedScan<'a, K> for Scan<'a, K> {
                 break;
             }
         }
-        let end: Option<&K::Key> = self.end.as_ref().map(Borrow::borrow);
+        let (start, end) = (self.start.borrow(), self.end.as_ref().map(Borrow::borrow));
         let is_settled = self.collected.gather(|stretch, key| {
             // Of blocks, those that are covered are found when keys are in order.
             let has_all = stretch.cover != Cover::Windows || stretch.is_to_end();
-            key >= from
+            key >= start
                 && end.is_none_or(|end| key < end)
                 && (has_all || stretch.place.window(key, view).last < stretch.end)
         })?;
@@ -250,32 +266,37 @@ impl<'a, K: KeySpace> DirectedScan<'a, K> for Scan<'a, K> {
             if let Some(cut) = cut {
                 self.drop_uncovered(&cut);
             }
-            match self.collected.keep_found(is_whole) {
-                ScanPosition::Ended => self.from = None,
-                ScanPosition::Segments => self.from = self.covered_to.take(),
-                ScanPosition::Key(last) => self.from = K::successor(last),
-                // Blocks without a key that is covered, or a marked group at the first: by windows,
-                // for as long as it takes.
-                ScanPosition::Same => self.by_windows = true,
+            let next = match self.collected.keep_found(is_whole) {
+                ScanPosition::Ended => None,
+                ScanPosition::Segments => self.covered_to.take(),
+                ScanPosition::Key(last) => K::successor(last),
+                ScanPosition::Same => {
+                    // Blocks without a key that is covered, or a marked group at the first: by
+                    // windows, for as long as it takes.
+                    self.by_windows = true;
+                    Some(self.start.clone())
+                }
+            };
+            match next {
+                Some(next) => self.start = next,
+                None => self.is_over = true,
             }
         }
         self.take_table();
         Ok(is_settled)
     }
 
-    fn goes_on(&self) -> bool {
-        self.from.is_some()
-    }
-
-    fn go_back_to(&mut self, key: Option<K::Owned>) {
-        self.from = key;
-    }
-
     /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted,
     /// and for the directory page of those after if that is where the segments end that are known.
     fn read_on(&mut self) -> Step {
-        let Some(from) = self.from.clone() else { return Step::Done };
-        let (view, from) = (self.collected.view, from.borrow());
+        if self.is_over {
+            return Step::Done;
+        }
+        if self.collected.is_down {
+            return self.read_on_down();
+        }
+        let (view, from) = (self.collected.view, self.start.clone());
+        let from = from.borrow();
         let mut budget = self.collected.begin_round();
         // Blocks would spare little of a long stretch, and a mark in it costs a round trip.
         self.by_windows |= budget > LONG * margin(view.record().parameters.epsilon) as usize;
@@ -292,11 +313,63 @@ impl<'a, K: KeySpace> DirectedScan<'a, K> for Scan<'a, K> {
         }
         Step::Post
     }
+
+    /// Drops the records from the first one on whose value is missing, to read their slots again.
+    fn go_back(&mut self) -> Result<(), ReadError> {
+        if let Some(uncovered) = self.uncovered() {
+            ((self.start, self.end), self.is_over) = (uncovered, false);
+        }
+        let Collected { scratch, progress, .. } = &mut self.collected;
+        scratch.records.truncate(progress.whole);
+        progress.try_again()
+    }
 }
 
 impl<K: KeySpace> Operation for Scan<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
-        self.advance()
+        let all = &mut self.collected;
+        if !all.scratch.landings.is_empty() {
+            // Values prove themselves.
+            if !all.scratch.take_values(all.view, &mut all.progress) {
+                self.go_back()?;
+            }
+        } else if !all.is_checked && !all.scratch.batch.is_empty() {
+            // Nothing is taken of a batch before it is known that it may be believed.
+            all.is_checked = true;
+            return Ok(Step::Check(all.view.holds_until()));
+        }
+        self.collected.is_checked = false;
+        if !self.collected.scratch.stretches.is_empty() {
+            let is_settled = self.take()?;
+            let Collected { scratch, progress, .. } = &mut self.collected;
+            if !is_settled {
+                progress.try_again()?;
+            } else if progress.whole == scratch.records.len() {
+                progress.attempts = 0;
+            }
+        }
+        let all = &mut self.collected;
+        if !self.is_over {
+            all.pages.take(all.view, (&all.scratch.batch, &mut all.pending_pages))?;
+        }
+        // A page that was asked for in advance, and is not needed, may be what it likes.
+        all.pending_pages.clear();
+        if all.progress.whole < all.scratch.records.len() {
+            match all.scratch.ask_for_values(all.view, &mut all.progress) {
+                ValuesRequest::Posted => return Ok(Step::Post),
+                ValuesRequest::Enough => return Ok(Step::Done),
+                ValuesRequest::Impossible => self.go_back()?,
+            }
+        }
+        let all = &mut self.collected;
+        // Without a whole record the caller would begin again at the same key, and never learn that
+        // it cannot be read.
+        if !self.is_over && all.progress.whole > 0 && all.scratch.is_enough() {
+            return Ok(Step::Done);
+        }
+        let step = self.read_on();
+        self.collected.progress.cost.round_trips += u32::from(step == Step::Post);
+        Ok(step)
     }
 
     fn batch(&mut self) -> &mut Batch {

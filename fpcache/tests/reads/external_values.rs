@@ -103,7 +103,7 @@ fn scan<K: KeySpace, E: Endpoint>(
     let mut scan = Scan::new(view, &mut scratch, start, limit);
     let ended = drive(endpoint, &mut scan);
     let records = scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
-    let (cost, uncovered) = (scan.cost(), scan.uncovered().map(ToOwned::to_owned));
+    let (cost, uncovered) = (scan.cost(), scan.uncovered().map(|(from, _)| from));
     Scanned { records, cost, uncovered, ended }
 }
 

@@ -7,7 +7,6 @@ mod outgrown;
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
-use std::ops::Bound;
 
 use crate::keys::Numbered;
 use crate::node::{CAP, EPSILON, Interrupted, Node};
@@ -22,8 +21,8 @@ use fpcache::matching::Matcher;
 use fpcache::message::keys::put_key;
 use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Lookup, LookupScratch, Operation, Outcome, ReadError, Scan, ScanBack, ScanScratch, Step, Wanted, answer,
-    drive, look_up, look_up_all,
+    Lookup, LookupScratch, Operation, Outcome, ReadError, Scan, ScanScratch, Step, Wanted, answer, drive,
+    look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView, read_used};
@@ -326,7 +325,7 @@ fn a_scan_that_meets_a_change_goes_on_where_it_was<K: Numbered>() {
             }
         };
         seen.extend(scan.records().map(|(key, value)| (K::number(key), Node::<K>::number(value))));
-        from = scan.uncovered().map(ToOwned::to_owned);
+        from = scan.uncovered().map(|(from, _)| from);
         match ended {
             Ok(()) => break,
             Err(ReadError::Stale) => {
@@ -418,8 +417,8 @@ fn a_damaged_page_that_was_asked_for_in_advance_ends_no_scan_that_has_all_it_wan
     drive(&mut endpoint, &mut up).unwrap();
     assert!(up.records().map(|(key, _)| K::number(key)).eq(48..62));
     node.put(models.address(models.page_of(K::key(16).borrow())) + 20, &[0xa5; 8]);
-    let to = K::key(47);
-    let mut down = ScanBack::new(table.view(), &mut scratch, Bound::Included(to.borrow()), K::lowest(), 14);
+    let down = Scan::new(table.view(), &mut scratch, K::lowest(), 14);
+    let mut down = down.until(K::key(48).borrow()).descending();
     drive(&mut endpoint, &mut down).unwrap();
     assert!(down.records().map(|(key, _)| K::number(key)).eq((34..48).rev()));
 }

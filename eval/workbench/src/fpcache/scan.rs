@@ -49,7 +49,7 @@ impl<K: Numbered> Client<K> {
             let mut scan = Scan::new(table.view(), &mut scratch, from.borrow(), count - records.len())
                 .with_groups(table.groups());
             let ended = self.drive(node, &mut scan).await;
-            let uncovered = scan.uncovered().map(ToOwned::to_owned);
+            let uncovered = scan.uncovered().map(|(from, _)| from);
             let found = scan.records().map(|(key, value)| {
                 let word = value.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
                 (K::number_of(key), word)

@@ -1,15 +1,13 @@
-//! Reads by order: the nearest record to a key, and scans that go down.
+//! The search for the record nearest to a key.
 //!
-//! Both rest on what a scan rests on: coordinates do not decrease as keys grow, and a key lies in
+//! It rests on what a scan rests on: coordinates do not decrease as keys grow, and a key lies in
 //! its window. So a key at or below *x* lies no higher than *x*'s window, and every key above one
 //! that was found lies no lower than that one's window.
 
-mod back;
 mod nearest;
 mod seek;
 mod short;
 
-pub use back::ScanBack;
 pub use nearest::{Nearest, NearestScratch, Neighbour, find_nearest, find_nearest_to};
 
 /// On which side of a key the nearest record is wanted.

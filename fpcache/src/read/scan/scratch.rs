@@ -16,36 +16,36 @@ const KEPT_BYTES: usize = 4 << 20;
 /// Buffers of scans, kept between calls.
 #[derive(Debug)]
 pub struct ScanScratch<K: KeySpace> {
-    pub(in crate::read) batch: Batch,
-    pub(in crate::read) stretches: Vec<Stretch<K>>,
-    pub(in crate::read) found: Vec<ScannedRecord<K>>,
-    pub(in crate::read) records: Vec<ScannedRecord<K>>,
+    pub(super) batch: Batch,
+    pub(super) stretches: Vec<Stretch<K>>,
+    pub(super) found: Vec<ScannedRecord<K>>,
+    pub(super) records: Vec<ScannedRecord<K>>,
     /// Keys that have bytes, and values.
-    pub(in crate::read) arena: Vec<u8>,
+    pub(super) arena: Vec<u8>,
     /// Where values lie that are outside the slots of the stretches.
-    pub(in crate::read) extents: Vec<ValueExtent>,
+    pub(super) extents: Vec<ValueExtent>,
     /// The landings of values that were asked for.
-    pub(in crate::read) landings: Vec<Landing>,
+    pub(super) landings: Vec<Landing>,
 }
 
 /// How far a scan has come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::read) struct Progress {
+pub(super) struct Progress {
     /// How many records are whole; the values of those after are missing, or of some.
-    pub(in crate::read) whole: usize,
-    pub(in crate::read) attempts: u32,
-    pub(in crate::read) cost: Cost,
+    pub(super) whole: usize,
+    pub(super) attempts: u32,
+    pub(super) cost: Cost,
 }
 
 impl Progress {
     /// How many records are whole while what could not be told is read again; `None` while nothing
     /// is.
-    pub(in crate::read) fn stuck_at(&self) -> Option<usize> {
+    pub(super) fn stuck_at(&self) -> Option<usize> {
         (self.attempts > 0).then_some(self.whole)
     }
 
     /// Counts another attempt at what could not be told.
-    pub(in crate::read) fn try_again(&mut self) -> Result<(), ReadError> {
+    pub(super) fn try_again(&mut self) -> Result<(), ReadError> {
         self.attempts += 1;
         match self.attempts {
             MAX_ATTEMPTS.. => Err(ReadError::Contended { attempts: self.attempts }),
@@ -56,9 +56,9 @@ impl Progress {
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::read) struct ScannedRecord<K: KeySpace> {
-    pub(in crate::read) key: K::Kept,
-    pub(in crate::read) value: ScannedValue,
+pub(super) struct ScannedRecord<K: KeySpace> {
+    pub(super) key: K::Kept,
+    pub(super) value: ScannedValue,
 }
 
 impl<K: KeySpace> ScannedRecord<K> {
@@ -70,7 +70,7 @@ impl<K: KeySpace> ScannedRecord<K> {
 
 /// Where a scan has the value of a record.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::read) struct ScannedValue {
+pub(super) struct ScannedValue {
     /// Where it starts in the arena, or the number of its extent.
     pub(super) start: usize,
     bytes: u32,
@@ -80,11 +80,7 @@ pub(in crate::read) struct ScannedValue {
 impl ScannedValue {
     /// Puts a value into the arena, or its extent to the others.
     #[inline]
-    pub(in crate::read) fn keep(
-        value: &Stored<'_>,
-        arena: &mut Vec<u8>,
-        extents: &mut Vec<ValueExtent>,
-    ) -> Self {
+    pub(super) fn keep(value: &Stored<'_>, arena: &mut Vec<u8>, extents: &mut Vec<ValueExtent>) -> Self {
         match value {
             Stored::Here(value) => Self::of(value, arena),
             Stored::External(extent) => {
@@ -109,10 +105,10 @@ impl ScannedValue {
     }
 
     /// That of a record of which no more is wanted than its key.
-    pub(in crate::read) const NOT_WANTED: Self = Self { start: 0, bytes: 0, is_external: false };
+    pub(super) const NOT_WANTED: Self = Self { start: 0, bytes: 0, is_external: false };
 
     #[inline]
-    pub(in crate::read) fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         !self.is_external
     }
 }
@@ -144,20 +140,17 @@ impl<K: KeySpace> ScanScratch<K> {
     }
 
     /// Whether so much was found that it should be taken before there is more.
-    pub(in crate::read) fn is_enough(&self) -> bool {
+    pub(super) fn is_enough(&self) -> bool {
         self.arena.len() + self.records.len() * size_of::<ScannedRecord<K>>() > PAUSE_BYTES
     }
 
     /// The first key, in the order of the scan, whose value is missing.
-    pub(in crate::read) fn first_missing(&self, progress: &Progress) -> Option<&K::Key> {
+    pub(super) fn first_missing(&self, progress: &Progress) -> Option<&K::Key> {
         self.records.get(progress.whole).map(|found| found.key(&self.arena))
     }
 
     /// The records that are whole.
-    pub(in crate::read) fn whole(
-        &self,
-        progress: &Progress,
-    ) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
+    pub(super) fn whole(&self, progress: &Progress) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
         let Self { records, arena, .. } = self;
         let whole = &records[..progress.whole];
         whole.iter().map(move |found| (found.key(arena), found.value.value(arena)))

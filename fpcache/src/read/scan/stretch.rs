@@ -7,7 +7,7 @@ use crate::read::segment_search::LocatedSegment;
 
 /// The keys that a stretch has all of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::read) enum Cover {
+pub(super) enum Cover {
     /// Those whose windows lie in it.
     Windows,
     /// Those of the blocks up to this one, as long as none of them is marked.
@@ -28,10 +28,10 @@ pub(super) struct CoveredSlots {
 
 /// A stretch of one segment's slots that was asked for.
 #[derive(Clone, Debug)]
-pub(in crate::read) struct Stretch<K: KeySpace> {
-    pub(in crate::read) place: LocatedSegment<K>,
+pub(super) struct Stretch<K: KeySpace> {
+    pub(super) place: LocatedSegment<K>,
     /// The first slot, and one past the last.
-    pub(in crate::read) first: u32,
+    pub(super) first: u32,
     pub(super) end: u32,
     pub(super) cover: Cover,
     pub(super) landing: Landing,

@@ -11,7 +11,7 @@ const SCAN_BYTES: usize = 256 << 10;
 
 /// The outcome of asking for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::read) enum ValuesRequest {
+pub(super) enum ValuesRequest {
     /// They are on their way.
     Posted,
     /// There are enough for once.
@@ -23,11 +23,7 @@ pub(in crate::read) enum ValuesRequest {
 impl<K: KeySpace> ScanScratch<K> {
     /// Asks for the next values that are missing, in order.
     #[cold]
-    pub(in crate::read) fn ask_for_values(
-        &mut self,
-        view: &TableView<K>,
-        progress: &mut Progress,
-    ) -> ValuesRequest {
+    pub(super) fn ask_for_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> ValuesRequest {
         // A caller that goes on from where the scan stops must make progress.
         if progress.whole > 0 && self.is_enough() {
             return ValuesRequest::Enough;
@@ -58,7 +54,7 @@ impl<K: KeySpace> ScanScratch<K> {
     /// Takes the values that arrived, in order. `false` if one is not what its slot said: the scan
     /// goes on from there.
     #[cold]
-    pub(in crate::read) fn take_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> bool {
+    pub(super) fn take_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> bool {
         let of_table = Extents::of(view);
         let Self { batch, records, arena, extents, landings, .. } = self;
         let mut landings = landings.drain(..);
