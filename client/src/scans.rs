@@ -2,7 +2,7 @@
 #![allow(private_bounds, reason = "programs name none but readers of their own")]
 
 use std::borrow::Borrow;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use fpcache::key_space::{BuildKeys, ByteKeys};
 use fpcache::read::{Cost, Wanted};
@@ -39,6 +39,16 @@ impl<K: BuildKeys> TableClient<K> {
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
         self.here(|mut reader| reader.scan_range_keys(start, end, limit))
+    }
+
+    /// Up to `limit` keys of a range in descending order, beginning with the greatest. As
+    /// [`scan_keys`](Self::scan_keys).
+    pub fn scan_keys_back<Q: AsKey<K>>(
+        &self,
+        keys: impl RangeBounds<Q>,
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        self.here(|mut reader| reader.scan_keys_back(keys, limit))
     }
 
     /// As [`scan`](Self::scan), but passes each record to `take`, until that returns
@@ -99,7 +109,8 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
 
     /// Up to `limit` keys from `start` on. As [`Client::scan_keys`](crate::Client::scan_keys).
     pub fn scan_keys(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
-        self.keys_up((start.as_key(), None), limit)
+        let span = Span { start: start.as_key().to_owned(), end: None };
+        self.keys_of(Section { span, limit, is_down: false })
     }
 
     /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
@@ -109,17 +120,27 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         end: impl AsKey<K>,
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
-        self.keys_up((start.as_key(), Some(end.as_key())), limit)
+        let span = Span { start: start.as_key().to_owned(), end: Some(end.as_key().to_owned()) };
+        self.keys_of(Section { span, limit, is_down: false })
     }
 
-    fn keys_up(
+    /// Up to `limit` keys of a range from its end down. As
+    /// [`Client::scan_keys_back`](crate::Client::scan_keys_back).
+    pub fn scan_keys_back<Q: AsKey<K>>(
         &mut self,
-        (start, end): (&K::Key, Option<&K::Key>),
+        keys: impl RangeBounds<Q>,
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
+        match Span::of(&keys) {
+            Some(span) => self.keys_of(Section { span, limit, is_down: true }),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn keys_of(&mut self, section: Section<K>) -> Result<Vec<K::Owned>, ClientError> {
         let mut keys = Vec::new();
         let take = |key: K::View<'_>, _: &[u8]| keys.push(key.borrow().to_owned());
-        self.scan_up((start, end, Wanted::Presence), limit, take)?;
+        self.scan_section(section, Wanted::Presence, take)?;
         Ok(keys)
     }
 
@@ -201,5 +222,34 @@ impl<H: Holds> Reader<ByteKeys, H> {
         let (prefix, end) = (prefix.as_ref(), end_of_prefix(prefix.as_ref()));
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         self.scan_down((prefix, to), limit, take)
+    }
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use fpcache::layout::{RecordShape, TableParameters};
+
+    use super::*;
+    use crate::client::Client;
+
+    /// Downwards, long values were read though keys alone were wanted.
+    #[test]
+    fn keys_alone_cost_no_long_values_in_either_direction() {
+        const BYTES: usize = 1 << 16;
+        let client = Client::embedded(64 << 20).unwrap();
+        let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
+        client.create(TableParameters { shape, ..TableParameters::default() }).unwrap();
+        (0..40u64).for_each(|key| client.put(key, &[7; BYTES]).unwrap());
+        for is_down in [false, true] {
+            let mut keys = Vec::new();
+            let section = Section { span: Span::all(), limit: 40, is_down };
+            let take = |key, _: &[u8]| keys.push(key);
+            let scanned =
+                client.here(|mut reader| reader.scan_section(section, Wanted::Presence, take)).unwrap();
+            if is_down {
+                keys.reverse();
+            }
+            assert!(keys.into_iter().eq(0..40) && scanned.bytes < BYTES as u64, "{scanned:?}, {is_down}");
+        }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Scan {
     #[arg(long, value_name = "N", value_parser = number)]
     limit: Option<u64>,
 
-    /// List keys alone: long values are not read, unless with --reverse
+    /// List keys alone: long values are not read
     #[arg(long)]
     keys_only: bool,
 
@@ -114,10 +114,9 @@ impl Scan {
             }
             Ok(!output.is_closed())
         };
-        match (self.keys_only, self.reverse) {
-            (true, false) => walk_keys(client, span, wanted, |key| take(key, None))?,
-            (true, true) => walk(client, span, true, wanted, |key, _| take(key, None))?,
-            (false, _) => walk(client, span, self.reverse, wanted, |key, value| take(key, Some(value)))?,
+        match self.keys_only {
+            true => walk_keys(client, span, self.reverse, wanted, |key| take(key, None))?,
+            false => walk(client, span, self.reverse, wanted, |key, value| take(key, Some(value)))?,
         }
         output.end_array()?;
         if is_cut && (!output.is_json() || io::stderr().is_terminal()) {

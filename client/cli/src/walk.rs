@@ -44,22 +44,22 @@ pub(crate) fn walk<K: Keys>(
     Ok(())
 }
 
-/// As [`walk`] in key order, of keys alone: values that lie outside slots are not read.
+/// As [`walk`], of keys alone: values that lie outside slots are not read.
 pub(crate) fn walk_keys<K: Keys>(
     client: &TableClient<K>,
-    KeyBounds { from, to }: KeyBounds<K>,
+    bounds: KeyBounds<K>,
+    is_reverse: bool,
     limit: u64,
     mut take: impl FnMut(&K::Key) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let (mut left, mut from) = (limit, Some(from));
-    while let Some(start) = from.take().filter(|_| left > 0) {
+    let (mut left, mut rest) = (limit, Some(bounds));
+    while let Some(KeyBounds { from, to }) = rest.take().filter(|_| left > 0) {
         let wanted = left.min(PAGE);
-        let start = KeyRef::<K>(start.borrow());
-        let keys = match &to {
-            Bound::Excluded(to) => {
-                client.scan_range_keys(start, KeyRef::<K>(to.borrow()), wanted as usize)?
-            }
-            _ => client.scan_keys(start, wanted as usize)?,
+        let (start, end) = (KeyRef::<K>(from.borrow()), to.as_ref().map(|to| KeyRef::<K>(to.borrow())));
+        let keys = match (is_reverse, end) {
+            (true, end) => client.scan_keys_back((Bound::Included(start), end), wanted as usize)?,
+            (false, Bound::Excluded(end)) => client.scan_range_keys(start, end, wanted as usize)?,
+            (false, _) => client.scan_keys(start, wanted as usize)?,
         };
         for key in &keys {
             if !take(key.borrow())? {
@@ -67,8 +67,11 @@ pub(crate) fn walk_keys<K: Keys>(
             }
         }
         left -= wanted;
-        let last = keys.last().filter(|_| keys.len() as u64 == wanted);
-        from = last.and_then(|last| K::successor(last.borrow()));
+        let last = keys.into_iter().nth(wanted as usize - 1);
+        rest = last.and_then(|last| match is_reverse {
+            true => Some(KeyBounds { from, to: Bound::Excluded(last) }),
+            false => K::successor(last.borrow()).map(|from| KeyBounds { from, to }),
+        });
     }
     Ok(())
 }

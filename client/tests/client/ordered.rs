@@ -108,6 +108,9 @@ fn check<K: TestKeys>(client: &TableClient<K>, records: &Records<K>, keys: &[K::
             within::<K>(records, Bound::Unbounded, Bound::Included(key)).rev().take(limit).collect();
         assert_eq!(both!(client, reader: scan_back(key.clone(), limit)), below, "from {key:?}");
         assert_eq!(both_pass!(client, reader: scan_back_with(key.clone(), limit)), below, "from {key:?}");
+        let alone: Vec<_> = below.into_iter().map(|(key, _)| key).collect();
+        let to = KeyRef::<K>(key.borrow());
+        assert_eq!(both!(client, reader: scan_keys_back(..=to, limit)), alone, "from {key:?}");
         let above: Vec<_> = within::<K>(records, Bound::Included(key), Bound::Unbounded).collect();
         let first = &above[..limit.min(above.len())];
         assert_eq!(both!(client, reader: scan(key.clone(), limit)), first, "from {key:?}");

@@ -166,6 +166,26 @@ fn a_scan_asks_for_a_quarter_of_a_mebibyte_at_a_time_or_for_one_value() {
 }
 
 #[test]
+fn keys_alone_cost_no_values_in_either_direction() {
+    let built = mixed();
+    let view = TableView::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    for is_down in [false, true] {
+        let mut scratch = ScanScratch::default();
+        let mut scan = Scan::new(&view, &mut scratch, &0, 1000).of_keys();
+        if is_down {
+            scan = scan.descending();
+        }
+        drive(&mut built.endpoint(), &mut scan).unwrap();
+        let mut keys: Vec<u64> = scan.records().map(|(key, _)| *key).collect();
+        if is_down {
+            keys.reverse();
+        }
+        assert!(keys.iter().eq(built.records.keys()));
+        assert_eq!((scan.cost().round_trips, scan.cost().reads), (1, built.descriptors.len() as u32));
+    }
+}
+
+#[test]
 fn a_scan_of_values_without_end_stops_to_have_them_taken() {
     let records: Records<U64Keys> = (0..9).map(|i| (i, value(i, 4_200_000))).collect();
     let built = Built::<U64Keys>::new(records, parameters(Some(8)));
