@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 
 fn urls(count: usize) -> Vec<String> {
@@ -118,25 +116,4 @@ fn published_maps_are_read_whole_or_not_at_all() {
     let none = encode_published(1, []).expect("room");
     assert_eq!(Published::read(&none), Ok(Published::Whole(Vec::new())));
     assert_eq!(encode_published(1, std::iter::repeat_n(&maps[0], 10_000)), None);
-}
-
-proptest! {
-    #[test]
-    fn hostile_bytes_are_no_maps_and_no_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), ranges in 0u32..70) {
-        let _ = (RangeMap::decode(&bytes), Published::read(&bytes));
-        if bytes.len() >= 56 {
-            bytes[..8].copy_from_slice(b"FPRANGES");
-            bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
-            let len = bytes.len() as u32;
-            bytes[12..16].copy_from_slice(&len.to_le_bytes());
-            bytes[32..36].copy_from_slice(&1u32.to_le_bytes());
-            bytes[40..44].copy_from_slice(&ranges.to_le_bytes());
-            let end = bytes.len() - 8;
-            let checksum = xxh3_64(&bytes[..end]).to_le_bytes();
-            bytes[end..].copy_from_slice(&checksum);
-            if let Ok(map) = RangeMap::decode(&bytes) {
-                prop_assert_eq!(map.encode(), bytes);
-            }
-        }
-    }
 }

@@ -242,9 +242,7 @@ impl WriteBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_space::{ByteKeys, U64Keys};
-    use crate::layout::RecordShape;
-    use proptest::prelude::*;
+    use crate::key_space::U64Keys;
 
     const CREATION: u64 = 0x0102_0304_0506_0708;
 
@@ -360,22 +358,5 @@ mod tests {
     fn another_protocol_version_is_named() {
         let error = Request::decode::<U64Keys>(0, &[1, 0, 11, 0, 0, 0, 0, 0]).expect_err("version 11");
         assert!(error.to_string().contains("version 11"), "{error}");
-    }
-
-    proptest! {
-        #[test]
-        fn hostile_requests_decode_or_fail_but_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), op in 0u8..10) {
-            if bytes.len() >= 16 {
-                bytes[..4].copy_from_slice(&[op, 0, PROTOCOL_VERSION as u8, 0]);
-                bytes[8..16].fill(0);
-            }
-            if let Ok(Request::LoadChunk(_, chunk)) = Request::decode::<U64Keys>(0, &bytes) {
-                let mut rest = chunk.records;
-                while let Some((_, after)) = keys::take_record::<ByteKeys>(&RecordShape::fixed(8, 1), rest) {
-                    prop_assert!(after.len() < rest.len());
-                    rest = after;
-                }
-            }
-        }
     }
 }

@@ -245,7 +245,6 @@ mod tests {
     use super::*;
     use crate::key_space::U64Keys;
     use crate::message::PROTOCOL_VERSION;
-    use proptest::prelude::*;
 
     fn name(name: &str) -> TableName {
         name.parse().expect(name)
@@ -314,18 +313,5 @@ mod tests {
             !TablesRequest::is_one(&stats) && TablesRequest::is_one(&drop) && !TablesRequest::is_one(&[])
         );
         assert!(Request::decode::<U64Keys>(0, &drop).is_err(), "it is no request to a table");
-    }
-
-    proptest! {
-        #[test]
-        fn hostile_bytes_decode_or_fail_but_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), operation in 8u8..12) {
-            let _ = TablesPage::decode(&bytes);
-            if bytes.len() >= 4 {
-                bytes[..4].copy_from_slice(&[operation, 0, PROTOCOL_VERSION as u8, 0]);
-            }
-            if let Ok(request) = TablesRequest::decode(&bytes) {
-                prop_assert_eq!(TablesRequest::decode(&encoded(&request)), Ok(request));
-            }
-        }
     }
 }

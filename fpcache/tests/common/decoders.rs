@@ -4,12 +4,14 @@
 use fpcache::group_tables::{GroupTables, Known, SegmentName};
 use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{
-    ChangeRecord, DirectoryPage, GroupForm, Grouping, SegmentHeader, SegmentReplacement, Superblock,
-    TABLE_RECORD_BYTES, TableParameters, TableRecord, decode_groups, decode_root, is_whole_table,
+    ChangeRecord, DirectoryPage, GroupForm, Grouping, RecordShape, SegmentHeader, SegmentReplacement,
+    Superblock, TABLE_RECORD_BYTES, TableParameters, TableRecord, decode_groups, decode_root, is_whole_table,
 };
 use fpcache::map::{Published, RangeMap};
+use fpcache::message::keys::take_record;
 use fpcache::message::{
-    NodeStats, RangeRequest, Request, SocketStats, TablesPage, TablesRequest, WriteReply, decode_reply,
+    NodeStats, PROTOCOL_VERSION, RangeRequest, Request, SocketStats, TablesPage, TablesRequest, WriteReply,
+    decode_reply,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -17,9 +19,10 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub fn messages(bytes: &[u8]) {
     both_messages::<U64Keys>(bytes);
     both_messages::<ByteKeys>(bytes);
-    let _ = TablesRequest::decode(bytes);
-    let _ = (RangeRequest::decode(bytes), RangeMap::decode(bytes), Published::read(bytes));
-    let _ = TablesPage::decode(bytes);
+    let _ = (TablesRequest::decode(bytes), RangeRequest::decode(bytes), TablesPage::decode(bytes));
+    tables_requests(bytes);
+    let _ = (RangeMap::decode(bytes), Published::read(bytes));
+    map(bytes);
     let _ = (NodeStats::decode(bytes), SocketStats::decode(bytes));
     let _ = decode_reply(bytes);
     let _ = WriteReply::decode(bytes);
@@ -34,8 +37,49 @@ fn both_messages<K: BuildKeys>(bytes: &[u8]) {
         let mut request = stats.clone();
         request[0] = operation;
         request.extend_from_slice(bytes);
-        let _ = Request::decode::<K>(0, &request);
+        if let Ok(Request::Write(write)) = Request::decode::<K>(0, &request) {
+            assert!(write.operations::<K>().count() <= write.count as usize + 1);
+        }
         let _ = (TablesRequest::decode(&request), RangeRequest::decode(&request));
+    }
+    for value_bytes in [Some(1), None] {
+        let (shape, mut rest) = (RecordShape { key_bytes: None, value_bytes, room: 64 }, bytes);
+        while let Some((_, after)) = take_record::<K>(&shape, rest) {
+            assert!(after.len() < rest.len());
+            rest = after;
+        }
+    }
+}
+
+/// Requests that no table gets, after the beginning of a header of this version: what was read is
+/// written so that it is read again.
+fn tables_requests(bytes: &[u8]) {
+    for operation in 0..16 {
+        let request = [&[operation, 0, PROTOCOL_VERSION as u8, 0], bytes].concat();
+        if let Ok(request) = TablesRequest::decode(&request) {
+            let mut again = Vec::new();
+            request.encode(&mut again);
+            assert_eq!(TablesRequest::decode(&again), Ok(request));
+        }
+    }
+}
+
+/// A map with a header and a checksum that are right, of any count of ranges: what is read is what
+/// is written.
+fn map(bytes: &[u8]) {
+    if bytes.len() < 56 {
+        return;
+    }
+    let (mut map, ranges) = (bytes.to_vec(), u32::from(bytes[40] % 70));
+    let (len, end) = (map.len() as u32, map.len() - 8);
+    map[..8].copy_from_slice(b"FPRANGES");
+    for (at, field) in [(8, 1), (12, len), (32, 1), (40, ranges)] {
+        map[at..at + 4].copy_from_slice(&u32::to_le_bytes(field));
+    }
+    let checksum = xxh3_64(&map[..end]).to_le_bytes();
+    map[end..].copy_from_slice(&checksum);
+    if let Ok(read) = RangeMap::decode(&map) {
+        assert_eq!(read.encode(), map);
     }
 }
 
