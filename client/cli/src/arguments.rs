@@ -261,7 +261,7 @@ closed, which is listed. --json prints an array with an object for each memory n
     /// Print the counters of the memory node and all its tables in the format of Prometheus
     #[command(after_help = "Examples:
   fpcache-cli metrics
-  fpcache-cli metrics > fpcache.prom.new && mv fpcache.prom.new /var/lib/node_exporter/fpcache.prom
+  fpcache-cli metrics > fpcache.prom.new; [ -s fpcache.prom.new ] && mv fpcache.prom.new /var/lib/node_exporter/fpcache.prom
   fpcache-cli metrics --json
   fpcache-cli --url tcp://node-1:7400 --deadline 1s metrics --listen 127.0.0.1:9476
 

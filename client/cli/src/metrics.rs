@@ -46,9 +46,6 @@ impl MetricsCommand {
 fn print(place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
     let mut scraper = Scraper::of(place, 0)?;
     let scrape = scraper.scrape();
-    if let ([why], 1) = (scrape.failed_nodes.as_slice(), scraper.nodes()) {
-        bail!("{why}");
-    }
     for metric in &scrape.metrics {
         match output.is_json() {
             true => output.element(&document(metric))?,
@@ -58,6 +55,9 @@ fn print(place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome>
     output.end_array()?;
     // The metrics have it, too, so that it is no failure of theirs.
     scrape.failed_tables.iter().for_each(|why| eprintln!("warning: {why}"));
+    if let ([why], 1) = (scrape.failed_nodes.as_slice(), scraper.nodes()) {
+        bail!("{why}");
+    }
     none_failed(&scrape.failed_nodes, scraper.nodes())?;
     Ok(Outcome::Done)
 }

@@ -121,6 +121,17 @@ fn metrics_are_served_until_a_signal_whether_the_memory_node_answers_or_not() {
     assert_eq!(errors.matches("warning: ").count(), 1, "{errors}");
 }
 
+/// With one memory node nothing was printed, so that a collector of files was not told.
+#[test]
+fn the_only_memory_node_is_printed_as_down_too() {
+    let mut node = Node::start(8 << 20);
+    drop(node.serving.take());
+    let (out, err) = node.ends_with(2, "metrics");
+    assert!(out.ends_with("fpcache_up 0\n") && err.contains(&node.url), "{out}{err}");
+    let json = node.json(2, "metrics --json");
+    assert_eq!(json[0]["samples"][0]["value"], 0, "{json}");
+}
+
 #[test]
 fn requests_for_nothing_that_there_is_are_refused() {
     let node = Node::start(8 << 20);
