@@ -136,7 +136,8 @@ impl Export {
                 table.and_then(|table| table.shape.key_bytes).map(|bytes| format!("--key-bytes {bytes}"));
             words.push(bytes.unwrap_or_else(|| "--keys bytes".to_owned()));
         }
-        words.extend(table.into_iter().flat_map(Parameters::options_for));
+        let are_integers = self.format.is_int();
+        words.extend(table.into_iter().flat_map(|table| Parameters::options_for(table, are_integers)));
         words.extend(self.format.argument());
         words.extend(self.key_format.is_hex.then(|| "--hex".to_owned()));
         match (self.form, &self.separator) {

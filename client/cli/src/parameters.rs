@@ -162,8 +162,8 @@ impl Parameters {
     }
 
     /// The options with which `import` creates a table of these parameters, where they are not the
-    /// defaults.
-    pub(crate) fn options_for(table: &TableParameters) -> Vec<String> {
+    /// defaults, which for values differ if they are written as integers.
+    pub(crate) fn options_for(table: &TableParameters, are_integers: bool) -> Vec<String> {
         let RecordShape { key_bytes, value_bytes, room } = table.shape;
         let default = TableParameters::default().as_stored();
         let fill = if table.groups.is_some() { TableParameters::FILL_OF_GROUPS } else { default.fill };
@@ -178,6 +178,7 @@ impl Parameters {
         let other = |is_other: bool, option: String| is_other.then_some(option);
         let options = [
             value_bytes.map(|bytes| format!("--value-bytes {bytes}")),
+            other(value_bytes.is_none() && are_integers, "--value-bytes vary".to_owned()),
             other(room_by_default != Some(room), format!("--slot-bytes {room}")),
             other(table.epsilon != default.epsilon, format!("--epsilon {}", table.epsilon)),
             other((table.fill - fill).abs() > 1e-6, format!("--fill {}", table.fill)),

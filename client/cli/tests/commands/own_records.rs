@@ -277,6 +277,9 @@ fn the_command_that_an_export_names_makes_the_same_table() {
     node.ends_with(0, "load uniform:3K --table grouped --groups=pilots:16 --fingerprint-bits none");
     node.ends_with(0, "load uniform:3K --table filled --groups=seeded --fill 0.75 --fingerprint-bits 8");
     node.ends_with(0, "create --table slots --keys bytes --slot-bytes 300 --value-bytes vary");
+    // Its values became ones of 8 bytes.
+    node.ends_with(0, "create --table words_vary --value-bytes vary:200");
+    node.ends_with(0, "put --table words_vary --format int 7 77");
     for (table, options) in [
         ("default", ""),
         ("default", "--hex --separator ;"),
@@ -290,6 +293,7 @@ fn the_command_that_an_export_names_makes_the_same_table() {
         ("grouped", ""),
         ("filled", ""),
         ("slots", ""),
+        ("words_vary", "--format int"),
     ] {
         let file = node.path("records.txt").to_str().unwrap().to_owned();
         let export = node.json(0, &format!("export --table {table} {options} --output {file} --json"));
