@@ -113,10 +113,13 @@ impl Filling {
         Ok(Outcome::Done)
     }
 
-    /// Says so where few keys make the slots of all long.
+    /// Says so where few keys make the slots of all long, and where longer ones may follow.
     fn note_long_keys<K: Keys>(&self, records: &impl RecordSet<K>, shape: &RecordShape) {
-        let note = (!self.parameters.has_slot_bytes()).then(|| long_keys::note(records, shape)).flatten();
-        note.iter().for_each(|note| eprintln!("note: {note}"));
+        if self.parameters.has_slot_bytes() {
+            return;
+        }
+        let notes = [long_keys::note(records, shape), long_keys::note_of_rest(records, shape)];
+        notes.iter().flatten().for_each(|note| eprintln!("note: {note}"));
     }
 
     /// Refuses records that a new table has no room for, by the least that `expected` records take.
@@ -170,6 +173,14 @@ impl Filling {
         let (parameters, tuned) = self.tuned(source, place, &records)?;
         records.check(&parameters.shape)?;
         self.note_long_keys(&records, &parameters.shape);
+        ensure!(
+            records.are_all_known() || nodes.len() == 1,
+            "{}: its records take more than --sort-memory, so that it is not known which keys split them evenly over {} memory nodes: \
+             allow more, or name the keys first with `fpcache-cli create {name} --nodes {} --split-at KEY,KEY`",
+            records.name(),
+            nodes.len(),
+            nodes.urls()
+        );
         let split = split_of::<K>(records.known(), |i| records.key(i), nodes.len())?;
         let table = nodes.begin::<K>(name, &split, self.new.options())?;
         let loaded = match send(table.client(), parameters, &mut records, &bar) {

@@ -188,6 +188,10 @@ impl<K: Keys> RecordSet<K> for Imported<K> {
         self.held.len()
     }
 
+    fn are_all_known(&self) -> bool {
+        self.rest.is_none()
+    }
+
     fn key(&self, i: usize) -> K::Owned {
         self.held.key(i).to_owned()
     }

@@ -1,4 +1,4 @@
-//! A note of few long keys, for which all slots of a new table have room.
+//! Notes of long keys, for which all slots of a new table have room, or have none.
 
 use std::borrow::Borrow;
 
@@ -32,4 +32,19 @@ pub(crate) fn note<K: Keys>(records: &impl RecordSet<K>, shape: &RecordShape) ->
         records.place(at),
         room.saturating_sub(longest - usual)
     ))
+}
+
+/// What is to be known of a table with slots of this shape that was chosen for the longest of these
+/// keys, if others follow that are not known.
+pub(crate) fn note_of_rest<K: Keys>(records: &impl RecordSet<K>, shape: &RecordShape) -> Option<String> {
+    let is_chosen = shape.key_bytes.is_none() && !records.are_all_known();
+    is_chosen.then(|| {
+        format!(
+            "{}: slots have room for the longest key of the first {} records, of {} bytes; a record that needs more ends the import: \
+             allow for it with --slot-bytes BYTES",
+            records.name(),
+            records.known(),
+            records.lengths().longest
+        )
+    })
 }

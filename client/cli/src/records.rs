@@ -25,6 +25,11 @@ pub(crate) trait RecordSet<K: Keys> {
     /// How many are known already: all, unless they are more than are kept in memory.
     fn known(&self) -> usize;
 
+    /// Whether these are all.
+    fn are_all_known(&self) -> bool {
+        true
+    }
+
     /// The key of the `i`-th of these, in ascending order.
     fn key(&self, i: usize) -> K::Owned;
 

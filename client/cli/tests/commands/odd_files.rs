@@ -121,3 +121,23 @@ fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
+
+/// Its slots had room for the longest key of its first part, and nothing said so.
+#[test]
+fn a_file_of_more_byte_strings_than_memory_for_them_is_told_what_its_slots_have_room_for() {
+    let node = Node::start(64 << 20);
+    let mut lines: String = (0..20_000).map(|i| format!("{i:08}\t7\n")).collect();
+    let file = node.file("keys.tsv", &lines);
+    let import = |file: &str, options: &str| {
+        format!("import {file} --table t --keys bytes --sort-memory 100KiB --value-bytes 1 {options}")
+    };
+    let (_, err) = node.ends_with(0, &import(&file, ""));
+    for part in ["keys.tsv", "of 8 bytes", "--slot-bytes"] {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+    node.ends_with(0, "drop t --yes");
+    lines += &format!("{}\t7\n", "9".repeat(40));
+    let longer = node.file("longer.tsv", &lines);
+    node.fails(&import(&longer, ""), &["line 20001", "--slot-bytes 41"]);
+    assert!(!node.ends_with(0, &import(&longer, "--slot-bytes 41")).1.contains("--slot-bytes"));
+}

@@ -19,6 +19,28 @@ fn ends_with(code: i32, line: &str) -> (String, String) {
     (out, err)
 }
 
+/// It was split by its first part: the last memory node got nearly all of it.
+#[test]
+fn a_file_of_more_records_than_memory_for_them_is_split_only_where_it_is_told() {
+    let nodes = [(); 2].map(|()| Node::start(32 << 20));
+    let all = format!("{},{}", nodes[0].url, nodes[1].url);
+    let lines: String = (0..20_000).map(|i| format!("{i}\t{i}\n")).collect();
+    let file = nodes[0].file("records.tsv", lines);
+    let import = format!("import {file} --table t --sort-memory 100KiB");
+    let (_, err) = ends_with(2, &format!("{import} --nodes {all}"));
+    assert!(err.contains("--split-at") && err.contains("--sort-memory"), "{err}");
+    assert!(!nodes[0].ends_with(0, "tables").0.contains("range"));
+    ends_with(0, &format!("create t --value-bytes vary --nodes {all} --split-at 10000"));
+    nodes[1].ends_with(0, &import);
+    for node in &nodes {
+        assert!(node.ends_with(0, "metrics").0.contains("} 10000\n"), "half of them");
+    }
+    ends_with(
+        0,
+        &format!("{import} --nodes {0} --url {0}", nodes[0].url).replace("--table t", "--table one"),
+    );
+}
+
 #[test]
 fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     let nodes = [(); 3].map(|()| Node::start(32 << 20));
