@@ -256,7 +256,7 @@ if one does not answer, after those that do. --json prints an array with an obje
 
 Each memory node of several URLs is asked. Ends with 2 if one is not there or does not answer in time, after those that do; with \
 --table also if that table is closed or missing, or one that has a range of it does not answer. With --ready, ends with 1 if a table is \
-closed, which is listed. --json prints an array with an object for each memory node.")]
+closed, which is listed. --json prints an array with an object for each memory node. FPCACHE_TABLE names no table for this command.")]
     Ping(Ping),
     /// Print the counters of the memory node and all its tables in the format of Prometheus
     #[command(after_help = "Examples:
