@@ -15,7 +15,7 @@ use signal_hook::low_level::pipe;
 use crate::exposition::{Metric, Number};
 use crate::http::{self, Answer};
 use crate::output::{Outcome, Output};
-use crate::scrape::Scraper;
+use crate::scrape::{Scraper, SharedScraper};
 use crate::table_arguments::TableArguments;
 use crate::tables::none_failed;
 
@@ -64,7 +64,9 @@ fn print(place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome>
 
 fn serve(address: &str, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
     ensure!(!output.is_json(), "--listen serves the text format of Prometheus: leave --json away");
-    let scraper = Mutex::new(Scraper::of(place, KEPT_CLIENTS)?);
+    // A check of health has connections of its own, on which no scrape is under way.
+    let (scraper, pinger) =
+        (SharedScraper::of(Scraper::of(place, KEPT_CLIENTS)?), SharedScraper::of(Scraper::of(place, 0)?));
     let (stop, stopping) = UnixStream::pair().context("making a pair of sockets")?;
     let is_told = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
@@ -78,22 +80,20 @@ fn serve(address: &str, place: &TableArguments, output: &mut Output) -> anyhow::
     let listener = TcpListener::bind(address).with_context(listening)?;
     output.line(format_args!("serving http://{}/metrics", listener.local_addr().with_context(listening)?))?;
     output.finish()?;
-    // Memory nodes are asked for one answer at a time. A panic elsewhere leaves them as they were.
-    let scraper = || scraper.lock().unwrap_or_else(PoisonError::into_inner);
     let failed = Mutex::new(Vec::new());
+    let scrape = |scraper: &mut Scraper| {
+        let scrape = scraper.scrape();
+        let failing = [scrape.failed_nodes, scrape.failed_tables].concat();
+        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Told when it begins, and not at every scrape.
+        failing.iter().filter(|why| !failed.contains(*why)).for_each(|why| eprintln!("warning: {why}"));
+        *failed = failing;
+        scrape.metrics.iter().map(ToString::to_string).collect()
+    };
     let served = http::serve(&listener, &stop, |path| match path {
-        "/metrics" => {
-            let scrape = scraper().scrape();
-            let failing = [scrape.failed_nodes, scrape.failed_tables].concat();
-            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-            // Told when it begins, and not at every scrape.
-            failing.iter().filter(|why| !failed.contains(*why)).for_each(|why| eprintln!("warning: {why}"));
-            *failed = failing;
-            let body = scrape.metrics.iter().map(ToString::to_string).collect();
-            Some(Answer { is_well: true, content_type: EXPOSITION, body })
-        }
+        "/metrics" => Some(Answer { is_well: true, content_type: EXPOSITION, body: scraper.ask(scrape) }),
         "/healthz" => {
-            let unanswered = scraper().unanswered();
+            let unanswered: Vec<String> = pinger.ask(Scraper::unanswered);
             let body = if unanswered.is_empty() { "ok".to_owned() } else { unanswered.join("\n") };
             let content_type = "text/plain; charset=utf-8";
             Some(Answer { is_well: unanswered.is_empty(), content_type, body: body + "\n" })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,31 @@ struct NodeScraper {
 enum AnyClient {
     U64(Client),
     Bytes(ByteClient),
+}
+
+/// A scraper for several threads, which asks for one answer at a time.
+pub(crate) struct SharedScraper<T>(Mutex<(Scraper, Option<(Instant, T)>)>);
+
+impl<T: Clone> SharedScraper<T> {
+    pub(crate) fn of(scraper: Scraper) -> Self {
+        Self(Mutex::new((scraper, None)))
+    }
+
+    /// What memory nodes tell, asked for since the call began: by this thread, or by another one
+    /// meanwhile. So none waits for more than the answer that is under way and the next one.
+    pub(crate) fn ask(&self, ask: impl FnOnce(&mut Scraper) -> T) -> T {
+        let called = Instant::now();
+        // A panic elsewhere leaves memory nodes as they were.
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (scraper, told) = &mut *shared;
+        if let Some((began, told)) = told
+            && *began >= called
+        {
+            return told.clone();
+        }
+        let began = Instant::now();
+        told.insert((began, ask(scraper))).1.clone()
+    }
 }
 
 impl Scraper {

@@ -208,6 +208,32 @@ fn several_silent_memory_nodes_take_a_scrape_no_longer_than_one() {
     exporter.end(Signal::TERM);
 }
 
+/// Each waited for the scrapes of all before it, and a check of health for all of them.
+#[test]
+fn requests_that_come_together_share_a_scrape_and_hold_up_no_check_of_health() {
+    let (silent, url) = silent();
+    let exporter = Exporter::within("2s", &url);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for i in 0..6 {
+            let exporter = &exporter;
+            scope.spawn(move || {
+                sleep(Duration::from_millis(50 * i));
+                assert!(exporter.get("/metrics").1.ends_with("fpcache_up 0\n"));
+            });
+        }
+        sleep(Duration::from_millis(400));
+        let asked = Instant::now();
+        assert!(exporter.get("/healthz").0.contains(" 503 "));
+        // One scrape is under way for all that time, and another one after it.
+        assert!(asked.elapsed() < Duration::from_millis(3500), "{:?}", asked.elapsed());
+    });
+    // One after the other they would take twelve seconds.
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    drop(silent);
+    exporter.end(Signal::TERM);
+}
+
 /// It waited for the memory node, too.
 #[test]
 fn a_second_signal_ends_at_once_what_waits_for_a_memory_node() {
