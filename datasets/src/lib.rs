@@ -57,7 +57,7 @@ mod width;
 #[cfg(feature = "bar")]
 pub use bar::{Bar, Phase};
 pub use bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES, Unsorted};
-pub use content::Content;
+pub use content::{Content, OutputFile};
 pub use dataset::Dataset;
 pub use error::{DatasetError, ErrorKind};
 pub use key_set::KeySet;

@@ -1,16 +1,17 @@
 //! The `export` command: records into a file that `import` reads.
 
+use std::io::Write;
 use std::ops::Bound;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use fpcache_client::{ClientError, KeyKind, OpenError, TableClient, TableParameters};
+use fpcache_datasets::OutputFile;
 use serde_json::{Value, json};
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output, counted};
-use crate::output_file::Target;
 use crate::parameters::Parameters;
 use crate::record_lines::Form;
 use crate::scan::RangeArguments;
@@ -90,15 +91,15 @@ impl Export {
         };
         let path = &self.output;
         let failed = || format!("writing {}", path.display());
-        let (mut file, mut records) = (Target::create(path).with_context(failed)?, 0);
+        let (mut file, mut records) = (OutputFile::create(path).with_context(failed)?, 0);
         walk(client, span, false, u64::MAX, |key, value| {
             records += 1;
             let line = writing.line::<K>(key, value, output)?;
-            file.writer().write_all(line.as_bytes()).with_context(failed)?;
+            file.write_all(line.as_bytes()).with_context(failed)?;
             Ok(true)
         })?;
         same_table(client, creation)?;
-        file.finish().with_context(failed)?;
+        file.finish(true).with_context(failed)?;
         self.say::<K>(place, records, parameters.as_ref(), output)?;
         Ok(Outcome::Done)
     }

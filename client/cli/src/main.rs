@@ -28,7 +28,6 @@ mod nearest;
 mod new_keys;
 mod numbers;
 mod output;
-mod output_file;
 mod over_nodes;
 mod parameters;
 mod ping;

@@ -3,6 +3,7 @@
 
 mod encoding;
 mod output;
+mod output_file;
 mod zst;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use md5::{Digest, Md5};
 
 use encoding::Encoding;
 pub(crate) use output::Output;
+pub use output_file::OutputFile;
 pub(crate) use zst::ZstdReader;
 
 use crate::error::DatasetError;

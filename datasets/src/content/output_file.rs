@@ -1,7 +1,7 @@
 //! Files that appear once they are complete.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,14 @@ const MOST_LINKS: u32 = 40;
 
 /// A file that is being written, which gets its name when it is complete; or one that is written in
 /// its place because it is a device or a pipe.
-pub(crate) enum Target {
+///
+/// Dropped, it leaves nothing. A process that is ended leaves nothing either, but on file systems
+/// that have no files without names a hidden one.
+#[derive(Debug)]
+pub struct OutputFile(Form);
+
+#[derive(Debug)]
+enum Form {
     /// Without a name: nothing is left of it, however the process ends.
     Unnamed(BufWriter<File>, PathBuf),
     /// Beside its final name, where the file system has no files without names.
@@ -26,13 +33,18 @@ pub(crate) enum Target {
     InPlace(BufWriter<File>),
 }
 
-impl Target {
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+impl OutputFile {
+    /// Begins a file of this name, or of the one that a symbolic link of this name leads to.
+    ///
+    /// # Errors
+    /// If none can be made in its folder, or a device or pipe of this name cannot be opened.
+    pub fn create(path: &Path) -> io::Result<Self> {
         // As any new file's, cut down by the umask, or those of the file that is replaced.
         let mut replaced = None;
         let path = match path.metadata() {
             Ok(metadata) if !metadata.is_file() => {
-                return Ok(Self::InPlace(BufWriter::new(OpenOptions::new().write(true).open(path)?)));
+                let file = OpenOptions::new().write(true).open(path)?;
+                return Ok(Self(Form::InPlace(BufWriter::new(file))));
             }
             // A link stays one.
             Ok(metadata) => {
@@ -43,44 +55,67 @@ impl Target {
         };
         let folder = folder_of(&path);
         let file = match unnamed(folder) {
-            Some(file) => Self::Unnamed(BufWriter::new(file), path),
-            None => Self::Beside(BufWriter::new(beside(folder)?), path),
+            Some(file) => Form::Unnamed(BufWriter::new(file), path),
+            None => Form::Beside(BufWriter::new(beside(folder)?), path),
         };
         if let Some(permissions) = replaced {
-            file.file().set_permissions(permissions)?;
+            match &file {
+                Form::Unnamed(file, _) | Form::InPlace(file) => file.get_ref(),
+                Form::Beside(file, _) => file.get_ref().as_file(),
+            }
+            .set_permissions(permissions)?;
         }
-        Ok(file)
+        Ok(Self(file))
     }
 
-    fn file(&self) -> &File {
-        match self {
-            Self::Unnamed(file, _) | Self::InPlace(file) => file.get_ref(),
-            Self::Beside(file, _) => file.get_ref().as_file(),
-        }
-    }
-
-    pub(crate) fn writer(&mut self) -> &mut dyn Write {
-        match self {
-            Self::Unnamed(file, _) | Self::InPlace(file) => file,
-            Self::Beside(file, _) => file,
-        }
-    }
-
-    pub(crate) fn finish(self) -> io::Result<()> {
-        match self {
-            Self::Unnamed(file, path) => {
+    /// Syncs the file and gives it its name, in place of another of that name if it `replaces` one.
+    ///
+    /// # Errors
+    /// If that fails; of the kind `AlreadyExists` if there is another and it replaces none.
+    pub fn finish(self, replaces: bool) -> io::Result<()> {
+        match self.0 {
+            Form::Unnamed(file, path) => {
                 let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
                 file.sync_all()?;
-                name(&file, &path)?;
+                name(&file, &path, replaces)?;
             }
-            Self::Beside(file, path) => {
+            Form::Beside(file, path) => {
                 let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
                 file.as_file().sync_all()?;
-                file.persist(path)?;
+                if replaces {
+                    file.persist(path)?
+                } else {
+                    file.persist_noclobber(path)?
+                };
             }
-            Self::InPlace(mut file) => file.flush()?,
+            Form::InPlace(mut file) => file.flush()?,
         }
         Ok(())
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Form::Unnamed(file, _) | Form::InPlace(file) => file.write(bytes),
+            Form::Beside(file, _) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Form::Unnamed(file, _) | Form::InPlace(file) => file.flush(),
+            Form::Beside(file, _) => file.flush(),
+        }
+    }
+}
+
+impl Seek for OutputFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match &mut self.0 {
+            Form::Unnamed(file, _) | Form::InPlace(file) => file.seek(to),
+            Form::Beside(file, _) => file.seek(to),
+        }
     }
 }
 
@@ -108,7 +143,7 @@ fn unnamed(folder: &Path) -> Option<File> {
 /// A file beside the others of a folder.
 fn beside(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    let file = builder.prefix(".fpcache-cli-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder);
+    let file = builder.prefix(".fpcache-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder);
     // The error names a file that was not asked for.
     file.map_err(|error| {
         let (kind, shown) = (error.kind(), folder.display());
@@ -120,17 +155,17 @@ fn beside(folder: &Path) -> io::Result<NamedTempFile> {
     })
 }
 
-/// Gives a file that has no name this one, in place of another if that has it.
-fn name(file: &File, path: &Path) -> io::Result<()> {
+/// Gives a file that has no name this one, in place of another that has it if it `replaces` one.
+fn name(file: &File, path: &Path, replaces: bool) -> io::Result<()> {
     let own = format!("{DESCRIPTORS}/{}", file.as_raw_fd());
     let link = |to: &Path| linkat(CWD, &own, CWD, to, AtFlags::SYMLINK_FOLLOW);
     match link(path) {
-        Err(Errno::EXIST) => {}
+        Err(Errno::EXIST) if replaces => {}
         linked => return Ok(linked?),
     }
     // A link replaces nothing, but a file that is renamed does.
     for number in 0..u32::MAX {
-        let passing = folder_of(path).join(format!(".fpcache-cli-{}-{number}", std::process::id()));
+        let passing = folder_of(path).join(format!(".fpcache-{}-{number}", std::process::id()));
         match link(&passing) {
             Err(Errno::EXIST) => {}
             linked => {
@@ -158,9 +193,9 @@ mod tests {
     }
 
     fn write(path: &Path, text: &str) {
-        let mut target = Target::create(path).expect("a file");
-        target.writer().write_all(text.as_bytes()).expect("room");
-        target.finish().expect("a name");
+        let mut file = OutputFile::create(path).expect("a file");
+        file.write_all(text.as_bytes()).expect("room");
+        file.finish(true).expect("a name");
     }
 
     /// Ended by a signal, an export left a hidden file behind.
@@ -168,12 +203,12 @@ mod tests {
     fn what_is_not_complete_has_no_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("records.tsv");
-        let mut target = Target::create(&path).expect("a file");
-        target.writer().write_all(&[b'x'; 1 << 20]).expect("room");
-        if matches!(target, Target::Unnamed(..)) {
+        let mut file = OutputFile::create(&path).expect("a file");
+        file.write_all(&[b'x'; 1 << 20]).expect("room");
+        if matches!(file, OutputFile(Form::Unnamed(..))) {
             assert_eq!(names(folder.path()), [""; 0]);
         }
-        target.finish().expect("a name");
+        file.finish(true).expect("a name");
         assert_eq!(fs::read(&path).expect("it is there").len(), 1 << 20);
         fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("its owner");
         write(&path, "again");
@@ -186,13 +221,22 @@ mod tests {
     fn where_files_need_names_one_beside_is_used() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("records.tsv");
-        let mut target = Target::Beside(BufWriter::new(beside(folder.path()).expect("a file")), path.clone());
-        target.writer().write_all(b"text").expect("room");
-        target.finish().expect("a name");
+        let beside = || {
+            let file = BufWriter::new(beside(folder.path()).expect("a file"));
+            let mut file = OutputFile(Form::Beside(file, path.clone()));
+            file.write_all(b"text").expect("room");
+            file
+        };
+        beside().finish(true).expect("a name");
         assert_eq!(
             (names(folder.path()), fs::read(&path).expect("it")),
             (vec!["records.tsv".into()], b"text".into())
         );
+        for second in [beside(), OutputFile::create(&path).expect("a file")] {
+            let error = second.finish(false).expect_err("it is there");
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(names(folder.path()), ["records.tsv"]);
     }
 
     /// One that led to no file was replaced.
