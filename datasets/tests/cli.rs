@@ -159,9 +159,35 @@ fn verify_looks_at_every_file_and_fails_for_one() {
     fs::copy(folder.path().join("good_uint64"), folder.path().join("fb_200M_uint64")).unwrap();
     let output = run(folder.path(), &["verify", "bad_uint64", "fb_200M_uint64", "good_uint64"]);
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(!output.status.success());
+    assert_eq!(output.status.code(), Some(1));
     assert!(out.contains("good_uint64: format OK"), "{out}");
     assert!(err.contains("bad_uint64: truncated") && err.contains("is not the published"), "{err}");
+}
+
+/// It ended with 1, as for a file that is wrong.
+#[test]
+fn verify_ends_with_2_for_what_it_could_not_check() {
+    let folder = TempDir::new().unwrap();
+    succeed(folder.path(), &["generate", "sequential:10", "-o", "good_uint64"]);
+    fs::write(folder.path().join("bad_uint64"), [1, 2, 3]).unwrap();
+    fs::write(folder.path().join("lines.xz"), "a\n").unwrap();
+    fs::write(folder.path().join("empty"), "").unwrap();
+    for (paths, code) in [
+        (&["none_uint64", "good_uint64"][..], 2),
+        (&["lines:none"], 2),
+        (&["lines:lines.xz"], 2),
+        (&["none_uint64", "bad_uint64"], 2),
+        (&["bad_uint64", "none_uint64"], 2),
+        (&["lines"], 2),
+        (&["lines:empty"], 1),
+        (&["good_uint64", "bad_uint64"], 1),
+        (&["good_uint64"], 0),
+    ] {
+        let output = run(folder.path(), &[&["verify"], paths].concat());
+        assert_eq!(output.status.code(), Some(code), "{paths:?}: {output:?}");
+        let is_checked = String::from_utf8(output.stdout).unwrap().contains("good_uint64: format OK");
+        assert_eq!(is_checked, paths.contains(&"good_uint64"));
+    }
 }
 
 #[test]

@@ -75,8 +75,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         Ok(outcome) => match io::stdout().lock().write_all(outcome.text.as_bytes()) {
             // A reader such as `head` that has seen enough is no failure.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error),
-            _ if outcome.success => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
+            _ => ExitCode::from(outcome.end as u8),
         },
         Err(error) => report(error.as_ref()),
     }

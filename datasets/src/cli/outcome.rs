@@ -1,16 +1,35 @@
 //! Outcomes of commands.
 
 use std::error::Error;
+use std::fmt::Display;
 
-/// What a command has to say, and whether all was well.
+/// What a command has to say, and how it ends.
 pub(super) struct Outcome {
     pub(super) text: String,
-    pub(super) success: bool,
+    pub(super) end: End,
+}
+
+/// How a command ends, from well to worse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    Done = 0,
+    /// A file is wrong.
+    Wrong = 1,
+    /// Something could not be done.
+    Failed = 2,
+}
+
+impl Outcome {
+    /// Tells of an error, after which the command ends so at best.
+    pub(super) fn fail(&mut self, error: impl Display, end: End) {
+        eprintln!("error: {error}");
+        self.end = self.end.max(end);
+    }
 }
 
 impl From<String> for Outcome {
     fn from(text: String) -> Self {
-        Self { text, success: true }
+        Self { text, end: End::Done }
     }
 }
 

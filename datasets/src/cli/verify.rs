@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fpcache_datasets::count::human;
 use fpcache_datasets::verify::verify;
-use fpcache_datasets::{Bar, bytes};
+use fpcache_datasets::{Bar, DatasetError, ErrorKind, bytes};
 
-use super::outcome::{Failure, Outcome};
+use super::outcome::{End, Failure, Outcome};
 
 #[derive(Args)]
 pub(super) struct Verify {
@@ -31,8 +31,7 @@ impl Verify {
             let verified = match verify(path, Some(&bar)) {
                 Ok(verified) => verified,
                 Err(error) => {
-                    eprintln!("error: {error}");
-                    outcome.success = false;
+                    outcome.fail(&error, end_by(&error));
                     continue;
                 }
             };
@@ -42,12 +41,12 @@ impl Verify {
                     writeln!(outcome.text, "{shown}: OK, {keys} keys, md5 {md5} is the published one")?;
                 }
                 Some(file) => {
-                    eprintln!(
-                        "error: {shown}: md5 {md5} is not the published {}, though the format is good; download it again \
+                    let why = format!(
+                        "{shown}: md5 {md5} is not the published {}, though the format is good; download it again \
                          with the command from `fpcache-datasets list`, or rename it if it is another file",
                         file.md5
                     );
-                    outcome.success = false;
+                    outcome.fail(why, End::Wrong);
                 }
                 None => {
                     writeln!(
@@ -61,12 +60,17 @@ impl Verify {
     }
 }
 
+/// Whether the error is of the file, or of something that kept it from being checked.
+fn end_by(error: &DatasetError) -> End {
+    let has_no_width = matches!(error, DatasetError::UnknownWidth { .. });
+    if error.kind() == ErrorKind::BadFile && !has_no_width { End::Wrong } else { End::Failed }
+}
+
 fn verify_lines(path: &Path, bar: &Bar, outcome: &mut Outcome) -> Result<(), Failure> {
     let found = match bytes::verify(path, Some(bar)) {
         Ok(found) => found,
         Err(error) => {
-            eprintln!("error: {error}");
-            outcome.success = false;
+            outcome.fail(&error, end_by(&error));
             return Ok(());
         }
     };
