@@ -179,6 +179,12 @@ pub enum DatasetError {
         /// The file.
         path: PathBuf,
     },
+    /// What is to be replaced is a device, a pipe or a folder.
+    #[error("{}: no regular file, and data sets are written to such files alone; choose another name", path.display())]
+    NotRegular {
+        /// Its name.
+        path: PathBuf,
+    },
     /// Compressed output was asked for.
     #[error(
         "{}: compressed files are read but not written; omit the suffix, then run `{program} FILE`",
@@ -323,6 +329,7 @@ impl DatasetError {
             Self::TooMany { .. }
             | Self::TooWide { .. }
             | Self::Exists { .. }
+            | Self::NotRegular { .. }
             | Self::CompressedOutput { .. }
             | Self::OtherCompression { .. }
             | Self::WrongKind { .. }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -187,6 +189,25 @@ fn verify_ends_with_2_for_what_it_could_not_check() {
         assert_eq!(output.status.code(), Some(code), "{paths:?}: {output:?}");
         let is_checked = String::from_utf8(output.stdout).unwrap().contains("good_uint64: format OK");
         assert_eq!(is_checked, paths.contains(&"good_uint64"));
+    }
+}
+
+/// A pipe or a device was replaced by a file, and a link too.
+#[test]
+fn what_is_replaced_is_a_file_and_links_to_it_stay() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    succeed(folder.path(), &["generate", "words:10", "-o", "real"]);
+    symlink("real", path("link")).unwrap();
+    succeed(folder.path(), &["generate", "words:20", "-o", "link", "--force"]);
+    assert!(path("link").is_symlink());
+    assert_eq!(fs::read_to_string(path("real")).unwrap().lines().count(), 20);
+    symlink("/dev/null", path("null_uint64")).unwrap();
+    UnixListener::bind(path("socket")).unwrap();
+    for (name, spec) in [("null_uint64", "sequential:10"), ("socket", "words:10")] {
+        let error = fail(folder.path(), &["generate", spec, "-o", name, "--force"]);
+        assert!(error.contains("no regular file"), "{error}");
+        assert!(!path(name).metadata().unwrap().is_file());
     }
 }
 

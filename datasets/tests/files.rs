@@ -5,9 +5,12 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fpcache_datasets::bytes::LinesWriter;
 use fpcache_datasets::sosd::{SosdReader, SosdWriter};
 use fpcache_datasets::verify::verify;
-use fpcache_datasets::{Dataset, DatasetError, Duplicates, ErrorKind, OpenOptions, Spec, SpecKind};
+use fpcache_datasets::{
+    Dataset, DatasetError, Duplicates, ErrorKind, OpenOptions, OutputFile, Spec, SpecKind,
+};
 use proptest::prelude::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tempfile::TempDir;
@@ -357,4 +360,23 @@ proptest! {
             prop_assert_eq!(read, keys);
         }
     }
+}
+
+/// Ended by a signal, a process left a hidden file behind.
+#[test]
+fn a_file_that_is_not_complete_has_no_name() {
+    let folder = TempDir::new().unwrap();
+    let names = || fs::read_dir(folder.path()).unwrap().count();
+    let path = |name: &str| folder.path().join(name);
+    let other = OutputFile::create(&path("other")).unwrap();
+    let needs_names = names() > 0;
+    drop(other);
+    let mut keys = SosdWriter::create(&path("keys_uint64"), false).unwrap();
+    keys.push(&[1, 2, 3]).unwrap();
+    let mut lines = LinesWriter::create(&path("lines"), false).unwrap();
+    lines.push(b"a").unwrap();
+    assert!(needs_names || names() == 0);
+    keys.finish().unwrap();
+    lines.finish().unwrap();
+    assert_eq!(names(), 2);
 }

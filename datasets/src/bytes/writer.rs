@@ -8,8 +8,7 @@ use crate::error::DatasetError;
 /// Bytes collected per write.
 const STEP: usize = 1 << 16;
 
-/// Writes one key per line, into a temporary file that takes the final name in
-/// [`finish`](Self::finish). An error, a panic or a dropped writer leaves nothing behind.
+/// Writes one key per line, into a file that takes its name in [`finish`](Self::finish). An error, a panic or a dropped writer leaves nothing behind.
 pub struct LinesWriter {
     output: Output,
     count: u64,

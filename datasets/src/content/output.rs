@@ -1,20 +1,18 @@
 //! Output files that get their name only when they are complete.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
 use super::encoding::Encoding;
+use super::output_file::OutputFile;
 use crate::error::DatasetError;
 
-/// A file in the making: a temporary one beside the final name, which it takes in
-/// [`finish`](Self::finish). An error, a panic or a dropped value leaves nothing behind.
+/// A file in the making, which takes its name in [`finish`](Self::finish). An error, a panic or a
+/// dropped value leaves nothing behind.
 pub(crate) struct Output {
     path: PathBuf,
     replace: bool,
-    file: NamedTempFile,
+    file: OutputFile,
 }
 
 impl Output {
@@ -22,7 +20,7 @@ impl Output {
     ///
     /// # Errors
     /// [`DatasetError::Exists`], [`DatasetError::CompressedOutput`] for a name ending in `.zst` or
-    /// `.gz`, or `Io`.
+    /// `.gz`, [`DatasetError::NotRegular`] for one of a device or pipe, or `Io`.
     pub(crate) fn create(path: &Path, replace: bool) -> Result<Self, DatasetError> {
         let program = match Encoding::of_name(path) {
             Encoding::Plain => None,
@@ -32,23 +30,13 @@ impl Output {
         if let Some(program) = program {
             return Err(DatasetError::CompressedOutput { path: path.to_owned(), program });
         }
-        if !replace && path.exists() {
-            return Err(DatasetError::Exists { path: path.to_owned() });
+        match path.metadata() {
+            Ok(_) if !replace => return Err(DatasetError::Exists { path: path.to_owned() }),
+            Ok(there) if !there.is_file() => return Err(DatasetError::NotRegular { path: path.to_owned() }),
+            _ => {}
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".fpcache-datasets-");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As any new file's, cut down by the umask; temporary files are private otherwise.
-            builder.permissions(std::fs::Permissions::from_mode(0o666));
-        }
-        let file = builder.tempfile_in(folder).map_err(|source| DatasetError::Io {
-            path: path.to_owned(),
-            action: "creating a file beside it",
-            source,
-        })?;
+        let failed = |source| DatasetError::Io { path: path.to_owned(), action: "creating the file", source };
+        let file = OutputFile::create(path).map_err(failed)?;
         Ok(Self { path: path.to_owned(), replace, file })
     }
 
@@ -68,19 +56,14 @@ impl Output {
     /// [`DatasetError::Exists`] if the name was taken meanwhile, or `Io`.
     pub(crate) fn finish(
         mut self,
-        last: impl FnOnce(&mut File) -> io::Result<()>,
+        last: impl FnOnce(&mut OutputFile) -> io::Result<()>,
     ) -> Result<(), DatasetError> {
-        let file = self.file.as_file_mut();
-        last(file).and_then(|()| file.sync_all()).map_err(|source| self.failed(source))?;
+        last(&mut self.file).map_err(|source| self.failed(source))?;
         let Self { path, replace, file } = self;
-        let named = if replace { file.persist(&path) } else { file.persist_noclobber(&path) };
-        match named {
-            Ok(_) => Ok(()),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(DatasetError::Exists { path })
-            }
-            Err(error) => Err(DatasetError::Io { path, action: "renaming", source: error.error }),
-        }
+        file.finish(replace).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => DatasetError::Exists { path },
+            _ => DatasetError::Io { path, action: "completing the file", source },
+        })
     }
 
     fn failed(&self, source: io::Error) -> DatasetError {

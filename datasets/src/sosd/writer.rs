@@ -10,8 +10,7 @@ use crate::width::{HEADER_BYTES, Width};
 /// Keys encoded per write.
 const STEP: usize = 1 << 15;
 
-/// Writes a SOSD file: into a temporary file beside it, which takes the final name in
-/// [`finish`](Self::finish). An error, a panic or a dropped writer leaves nothing behind.
+/// Writes a SOSD file, which takes its name in [`finish`](Self::finish). An error, a panic or a dropped writer leaves nothing behind.
 pub struct SosdWriter {
     output: Output,
     width: Width,
