@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::tcp::Token;
+use fpcache_fabric::tcp::{ConnectOptions, Token, connect};
 use fpcache_memserver::daemon::log_to_stderr;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -166,6 +166,19 @@ fn a_daemon_whose_log_nobody_reads_serves_and_ends_all_the_same() {
     let _ = foreign.read(&mut [0; 16]);
     assert!(node.lets_in(None));
 
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    assert!(end_of(&mut node.child).success());
+}
+
+/// It waited for a reader of its greeting, and meanwhile served nobody.
+#[test]
+fn a_daemon_whose_greeting_nobody_reads_serves_and_ends_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("tcp+unix://{}", folder.path().join("socket").display());
+    let (_reader, writer) = unread_pipe();
+    let child = command(&["--listen", &url]).stdout(Stdio::from(writer)).spawn().unwrap();
+    let mut node = Node { child, address: url.parse().unwrap() };
+    eventually(|| connect(&node.address, ConnectOptions::default()).is_ok());
     kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
     assert!(end_of(&mut node.child).success());
 }

@@ -8,6 +8,9 @@ use std::io::{self, Write};
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -28,6 +31,9 @@ use tracing::info;
 
 use log::{LogForm, LogLevel};
 use sockets::SocketArguments;
+
+/// How long a reader of standard output that does not read may hold up the daemon.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A memory node of FPCache: serves tables from memory that clients read directly.
 #[derive(Debug, Parser)]
@@ -271,11 +277,28 @@ fn run(arguments: Arguments, parent: u32) -> anyhow::Result<()> {
             KeyKind::Bytes => load::<ByteKeys>(&mut daemon, spec, &arguments)?,
         }
     }
-    // A closed standard output does not stop the server.
-    let _ = writeln!(io::stdout(), "{}", daemon.greeting());
+    greet(daemon.greeting().to_string());
     let (stop, tables) = (daemon.stop_handle(), daemon.tables());
     let _stopping = notify::ready(tables.tables().count(), tables.closed().count(), stop);
     Ok(daemon.serve()?)
+}
+
+/// Writes the greeting, which nobody need read for the tables to be served.
+fn greet(greeting: String) {
+    let (written, is_written) = mpsc::channel();
+    let greeting: Arc<str> = greeting.into();
+    // A closed standard output does not stop the server.
+    let write = |greeting: &str| drop(writeln!(io::stdout(), "{greeting}"));
+    let here = Arc::clone(&greeting);
+    let write_there = move || {
+        write(&greeting);
+        let _ = written.send(());
+    };
+    // Ended by the process, if it still waits for a reader then.
+    match thread::Builder::new().name("fpcache-greeting".into()).spawn(write_there) {
+        Ok(_) => drop(is_written.recv_timeout(PATIENCE)),
+        Err(_) => write(&here),
+    }
 }
 
 /// Reads the numeric id of a user.
