@@ -2,15 +2,15 @@
 //!
 //! Only `results.json` is read back: an array of rows as `run` writes them, each with a
 //! [`PointTag`] that identifies experiment and point, and with its [provenance](crate::made).
-//! `results.csv` and `plot.svg` are written from the same rows. Every file is written under a
-//! temporary name and renamed, so that an interruption leaves the old one or the new one. Files of
-//! other experiments are left alone.
+//! `results.csv` and `plot.svg` are written from the same rows. Every file is replaced in one step,
+//! so that an interruption leaves the old one or the new one. Files of other experiments are left
+//! alone.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -18,6 +18,7 @@ use crate::fields::Fields;
 use crate::machine::Machine;
 use crate::made::{Made, Recorded};
 use crate::plot::sheet::MARK;
+use crate::run::report::{check_file, replace};
 use crate::run::row::Row;
 use crate::run::setting::PointTag;
 use crate::sweep::plot;
@@ -53,9 +54,7 @@ impl Store {
             store.refuse_others(&found)?;
             store.rows = found;
         }
-        // Found out now rather than after the first point; a half-written file of an interruption
-        // goes.
-        can_replace(&store.json)?;
+        check_file("--out or --json", &store.json)?;
         store.refuse_foreign(&store.csv(), "sweep.experiment", (!fresh).then_some(&*store.experiment))?;
         store.refuse_foreign(&store.plot(), MARK, None)?;
         Ok(store)
@@ -266,35 +265,6 @@ fn differences(theirs: &str, ours: &str) -> String {
     words.join("; ")
 }
 
-/// The file beside `path` that becomes it once it is whole.
-fn beside(path: &Path) -> anyhow::Result<PathBuf> {
-    let mut name = path.file_name().ok_or_else(|| anyhow!("{} names no file", path.display()))?.to_owned();
-    name.push(".tmp");
-    Ok(path.with_file_name(name))
-}
-
-/// Puts `bytes` into a file in one step: a reader, now or after an interruption, sees the old or
-/// the new.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let beside = beside(path)?;
-    let write = || {
-        let mut file = File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().with_context(|| format!("writing {}", path.display()))
-}
-
-/// Whether a file can be replaced later.
-fn can_replace(path: &Path) -> anyhow::Result<()> {
-    let beside = beside(path)?;
-    let write = || File::create(&beside).and_then(|_| fs::remove_file(&beside));
-    write().with_context(|| {
-        format!("{} cannot be written: name another place with --out or --json", path.display())
-    })
-}
-
 /// The rows as a table with one column for each field that one of them has, those of inner objects
 /// as `machine.cpu`; lists stand as JSON.
 pub(crate) fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<String> {
@@ -401,15 +371,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_a_half_written_one_beside_it_is_of_no_account() {
+    fn a_half_written_file_beside_the_results_is_of_no_account() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
         fs::write(folder.path().join("results.json.tmp"), "[{\"half").unwrap();
         let open = || Store::open(folder.path(), None, "cache", "a=1".to_owned(), false);
         assert!(open().unwrap().rows().is_empty());
-        replace(&path, b"[]\n").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"[]\n");
-        assert!(!folder.path().join("results.json.tmp").exists());
+        replace(&folder.path().join("results.json"), b"[]\n").unwrap();
         assert!(open().unwrap().rows().is_empty());
     }
 
