@@ -68,8 +68,7 @@ impl Rows {
                 let options = xxh3_128(format!("{options:?}").as_bytes());
                 let of = format!("{command}: options {options:032x}, program {program:032x}");
                 if fresh {
-                    // Those of another command go.
-                    drop(Journal::open(Journal::beside(json), "nothing")?);
+                    Journal::give_up(&Journal::beside(json))?;
                 }
                 Some(Journal::open(Journal::beside(json), &of)?)
             }

@@ -41,24 +41,32 @@ impl Journal {
         name.into()
     }
 
-    /// The runs in a file that are of this, if there is one; other ones go.
+    /// The runs in a file that are of this, if there is one.
     ///
     /// # Errors
-    /// If the file cannot be read or written, or is none of these.
+    /// If the file cannot be read or written, is none of these, or has runs of something else.
     pub fn open(path: PathBuf, of: &str) -> anyhow::Result<Self> {
-        let told = || format!("{}, which keeps finished runs", path.display());
-        let first = format!("{FIRST}{of}\n");
-        let text = match fs::read(&path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error).with_context(told),
-        };
-        anyhow::ensure!(
-            text.is_empty() || text.starts_with(FIRST) || FIRST.starts_with(&text),
-            "{} is none of finished runs and is left as it is: move it away, or name another file with --json",
-            path.display()
-        );
+        let (first, text) = (format!("{FIRST}{of}\n"), read(&path)?);
+        let told = || told(&path);
         let mut made = HashMap::new();
+        let mut whole = text.find('\n').map_or(text.len(), |end| end + 1);
+        let is_ours = text[..whole] == first;
+        for line in text[whole..].split_inclusive('\n') {
+            let Some(parsed) =
+                line.strip_suffix('\n').and_then(|line| serde_json::from_str::<Line>(line).ok())
+            else {
+                break;
+            };
+            made.insert(parsed.name, parsed.runs);
+            whole += line.len();
+        }
+        anyhow::ensure!(
+            is_ours || made.is_empty(),
+            "{} has {} finished runs of a command with other options, or of another build of this program, which was interrupted: go on \
+             with that one, or remove the file to give them up, or name another file with --json",
+            path.display(),
+            made.len()
+        );
         let mut file = File::options()
             .read(true)
             .write(true)
@@ -66,25 +74,22 @@ impl Journal {
             .truncate(false)
             .open(&path)
             .with_context(told)?;
-        let mut whole = 0;
-        if let Some(rest) = text.strip_prefix(&first) {
+        if !is_ours {
+            file.set_len(0).with_context(told)?;
+            file.write_all(first.as_bytes()).with_context(told)?;
             whole = first.len();
-            for line in rest.split_inclusive('\n') {
-                let Some(parsed) =
-                    line.strip_suffix('\n').and_then(|line| serde_json::from_str::<Line>(line).ok())
-                else {
-                    break;
-                };
-                made.insert(parsed.name, parsed.runs);
-                whole += line.len();
-            }
         }
         file.set_len(whole as u64).with_context(told)?;
         file.seek(std::io::SeekFrom::End(0)).with_context(told)?;
-        if whole == 0 {
-            file.write_all(first.as_bytes()).with_context(told)?;
-        }
         Ok(Self { path, made, file: Mutex::new(file) })
+    }
+
+    /// Gives up the runs in a file, whatever they are of.
+    ///
+    /// # Errors
+    /// If the file cannot be removed, or is none of these.
+    pub fn give_up(path: &Path) -> anyhow::Result<()> {
+        if read(path)?.is_empty() { Ok(()) } else { fs::remove_file(path).with_context(|| told(path)) }
     }
 
     /// How many runs there were.
@@ -99,6 +104,25 @@ impl Journal {
     pub fn finish(self) -> anyhow::Result<()> {
         fs::remove_file(&self.path).with_context(|| format!("removing {}", self.path.display()))
     }
+}
+
+fn told(path: &Path) -> String {
+    format!("{}, which keeps finished runs", path.display())
+}
+
+/// The text of a file of finished runs; none if it is not there.
+fn read(path: &Path) -> anyhow::Result<String> {
+    let text = match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| told(path)),
+    };
+    anyhow::ensure!(
+        text.is_empty() || text.starts_with(FIRST) || FIRST.starts_with(&text),
+        "{} is none of finished runs and is left as it is: move it away, or name another file with --json",
+        path.display()
+    );
+    Ok(text)
 }
 
 /// What tells the running program from every other: a hash of it. What it was built from does not
@@ -143,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_left_and_runs_of_another_scale_go() {
+    fn files_of_others_and_runs_of_another_scale_are_left() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("paper.json.runs");
         fs::write(&path, "mine").expect("a file");
@@ -156,7 +180,16 @@ mod tests {
         assert_eq!((journal.len(), journal.made.contains_key("a")), (1, true));
         fpcache_workbench::paper::Journal::keep(&journal, "b", &[Err(BuildError("too small".into()))]);
         assert_eq!(Journal::open(path.clone(), "1").expect("ours").len(), 2, "what was cut off is gone");
+        // They went without a word.
+        let error = format!("{:#}", Journal::open(path.clone(), "2").expect_err("of another scale"));
+        for part in ["paper.json.runs has 2 finished runs", "other options", "remove the file", "--json"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert_eq!(Journal::open(path.clone(), "1").expect("ours").len(), 2);
+        Journal::give_up(&path).expect("ours");
+        Journal::give_up(&path).expect("nothing is there");
         assert_eq!(Journal::open(path.clone(), "2").expect("ours").len(), 0);
-        assert_eq!(Journal::open(path, "1").expect("ours").len(), 0, "the other scale's took their place");
+        // Of no run: nothing is lost.
+        assert_eq!(Journal::open(path, "1").expect("ours").len(), 0);
     }
 }
