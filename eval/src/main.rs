@@ -25,6 +25,7 @@
 //! | [`systems`] | what is measured, behind one trait |
 //! | [`table`] | tables that fit a terminal |
 //! | [`node`] | a memory node as a second process of this program |
+//! | [`leftovers`] | what goes when a signal ends this program |
 //! | [`latency`] | latencies as rows of figures have them |
 //! | [`machine`] | what it ran on, and how fast that was during the run |
 //! | [`made`] | what made a row of figures: command, date, machine, build |
@@ -40,6 +41,7 @@ mod fabric;
 mod fields;
 mod growth;
 mod latency;
+mod leftovers;
 mod machine;
 mod made;
 #[cfg(feature = "workbench")]
@@ -85,7 +87,28 @@ fn main() -> ExitCode {
         Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit()).command.unwrap_or_default();
     // A memory node, in this process or as this process, says what has failed.
     let log = log_to_stderr(LevelFilter::INFO);
-    let result = match command {
+    let result = removing_at_signals(&command).and_then(|()| carry_out(command));
+    drop(log);
+    match result {
+        Ok(Verdict::AllRight) => ExitCode::SUCCESS,
+        Ok(Verdict::WrongAnswers) => ExitCode::from(WRONG_ANSWERS),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+/// Has signals end and remove what a command would leave; nodes see to that themselves.
+fn removing_at_signals(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::MemoryNode(_) | Command::JakiroNode(_) => Ok(()),
+        _ => leftovers::remove_at_signals(),
+    }
+}
+
+fn carry_out(command: Command) -> anyhow::Result<Verdict> {
+    match command {
         Command::Quickstart(arguments) => quickstart::quickstart(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
@@ -102,14 +125,5 @@ fn main() -> ExitCode {
         Command::Paper(arguments) => paper::paper(&arguments),
         Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
         Command::JakiroNode(arguments) => systems::jakiro::serve(&arguments).map(|()| Verdict::AllRight),
-    };
-    drop(log);
-    match result {
-        Ok(Verdict::AllRight) => ExitCode::SUCCESS,
-        Ok(Verdict::WrongAnswers) => ExitCode::from(WRONG_ANSWERS),
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(FAILURE)
-        }
     }
 }

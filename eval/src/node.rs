@@ -18,8 +18,9 @@ use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::{Daemon, DaemonConfig, ListenAddress};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::leftovers::{EndedChild, TemporaryFolder};
 use crate::pages::MemoryPages;
-use crate::run::store::{StoreArgs, TemporaryFolder};
+use crate::run::store::StoreArgs;
 use crate::run::transport::Transport;
 use crate::systems::server::ReservedPort;
 
@@ -30,6 +31,7 @@ const READY: &str = "ready";
 #[derive(Debug)]
 pub struct Node {
     child: Child,
+    ended: Option<EndedChild>,
     /// Where it listens, in the order that was asked for.
     urls: Vec<String>,
     /// Bytes its region can have, and the pages of that.
@@ -98,7 +100,8 @@ impl Node {
             .process_group(0)
             .spawn()
             .context("starting the memory node as a second process")?;
-        let mut node = Self { child, urls, capacity, pages, _folder: folder };
+        let ended = Some(EndedChild::new(&child));
+        let mut node = Self { child, ended, urls, capacity, pages, _folder: folder };
         let mut line = String::new();
         if let Some(output) = node.child.stdout.take() {
             BufReader::new(output).read_line(&mut line).context("waiting for the memory node")?;
@@ -191,6 +194,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        // Once it is waited for, its number may be another's.
+        self.ended = None;
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }

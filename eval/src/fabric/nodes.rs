@@ -15,7 +15,7 @@ use super::measure::{REGION_BYTES, SCRATCH_BYTES, bench, word_at};
 use super::options::{FabricArgs, Way};
 use super::perftest::Perftest;
 use super::row::FabricRow;
-use crate::run::store::TemporaryFolder;
+use crate::leftovers::TemporaryFolder;
 
 /// The buffers of calls: the longest batch there may be, twice.
 const SHAPE: Shape = Shape { slots: 2, parts: 1, capacity: 1 << 20 };

@@ -23,9 +23,9 @@ use serde::Serialize;
 
 use super::options::GrowthArgs;
 use crate::data::KeyLengths;
+use crate::leftovers::TemporaryFolder;
 use crate::machine::Calibration;
 use crate::run::report::{bytes_per_key, none, rate};
-use crate::run::store::TemporaryFolder;
 use crate::table::new_table;
 use crate::ycsb::bench::with_room;
 use crate::ycsb::node_counts::milliseconds;

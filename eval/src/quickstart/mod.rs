@@ -16,6 +16,7 @@ use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Bar, Dataset, OpenOptions, Spec, SpecKind, count};
 
 use crate::data::{DataKeys, Stream, announce};
+use crate::leftovers::TemporaryFolder;
 use crate::machine::calibrate;
 use crate::made::Recorded;
 use crate::node::{Node, capacity_for};
@@ -24,7 +25,7 @@ use crate::run::host::Host;
 use crate::run::measure::{Measurable, median, rounds};
 use crate::run::report::say;
 use crate::run::row::Row;
-use crate::run::store::{StoreArgs, TemporaryFolder};
+use crate::run::store::StoreArgs;
 use crate::run::values::ValueBytes;
 use crate::run::verify::Verified;
 use crate::run::workload::{Lookups, Workload};

@@ -1,6 +1,6 @@
 //! The folder in which the memory nodes of an experiment keep their data.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use fpcache_memserver::DurableConfig;
@@ -38,29 +38,6 @@ impl StoreArgs {
         let data = self.store_dir.clone()?;
         let region = region.unwrap_or_else(|| data.clone());
         Some(DurableConfig { folders: Folders { region, data }, sync: self.fsync })
-    }
-}
-
-/// A folder that is removed with this handle.
-#[derive(Debug)]
-pub struct TemporaryFolder(PathBuf);
-
-impl TemporaryFolder {
-    /// The folder, which need not exist yet and belongs to this process.
-    pub fn new(path: PathBuf) -> Self {
-        Self(path)
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TemporaryFolder {
-    fn drop(&mut self) {
-        // What cannot be removed stays where the options said.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

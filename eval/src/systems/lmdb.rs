@@ -13,7 +13,7 @@ use lmdb::{
 
 use super::{Facts, Reader, System};
 use crate::data::{DataKeys, DataSet};
-use crate::run::store::TemporaryFolder;
+use crate::leftovers::TemporaryFolder;
 use crate::run::values::ValueBytes;
 
 /// Records between two reports of progress.

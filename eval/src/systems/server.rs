@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Signal, kill_process};
 
-use crate::run::store::TemporaryFolder;
+use crate::leftovers::{EndedChild, TemporaryFolder};
 
 /// How long a server may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Server {
     child: Child,
+    ended: Option<EndedChild>,
     folder: PathBuf,
     _removed: TemporaryFolder,
 }
@@ -66,7 +67,8 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("starting {name}"))?;
-        let mut server = Self { child, folder, _removed: removed };
+        let ended = Some(EndedChild::new(&child));
+        let mut server = Self { child, ended, folder, _removed: removed };
         let begun = Instant::now();
         while !is_up(&server.folder) {
             if let Some(status) = server.child.try_wait().context("looking after a server")? {
@@ -94,6 +96,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = kill_process(rustix::process::Pid::from_child(&self.child), Signal::TERM);
+        // Once it is waited for, its number may be another's.
+        self.ended = None;
         let begun = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if begun.elapsed() > PATIENCE {

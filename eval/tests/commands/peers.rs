@@ -1,8 +1,13 @@
 //! `peers` measures the systems that are there, and says how to get those that are not.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Stdio;
 
-use crate::support::{memory_node_in, program, runs, stderr};
+use crate::support::{eventually, memory_node_in, program, runs, stderr};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const OPTIONS: [&str; 9] = ["peers", "--keys", "2K", "--seconds", "0.02", "--rounds", "1", "--json", "-"];
@@ -57,4 +62,32 @@ fn what_is_not_installed_is_named_with_its_package() {
         assert!(why.contains("not installed") && why.contains(package), "{row}");
     }
     assert!(of(&rows, "fpcache").all(|row| row["keys_per_s"].as_f64() > Some(0.0)));
+}
+
+/// It went on, with its folder.
+#[test]
+fn a_signal_ends_a_server_and_leaves_no_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [path, temporary, number] = ["bin", "tmp", "number"].map(|name| folder.path().join(name));
+    [&path, &temporary].iter().for_each(|folder| fs::create_dir(folder).expect("a folder"));
+    // Never answers.
+    let version = "[ \"$1\" = --version ] && echo 'v=7.2.0' && exit";
+    let script = format!("#!/bin/sh\n{version}\necho $$ > {}\nexec /bin/sleep 60\n", number.display());
+    let server = path.join("redis-server");
+    fs::write(&server, script).expect("a program");
+    fs::set_permissions(&server, Permissions::from_mode(0o755)).expect("a program");
+    let mut child = program()
+        .env("PATH", &path)
+        .env("TMPDIR", &temporary)
+        .args(OPTIONS)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program was built");
+    let pid = || fs::read_to_string(&number).ok().and_then(|text| text.trim().parse().ok());
+    assert!(eventually(|| pid().is_some_and(runs)), "no server was started");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    assert_eq!(child.wait().expect("it ended").signal(), Some(Signal::INT.as_raw()));
+    assert!(eventually(|| !pid().is_some_and(runs)), "the server goes on");
+    assert_eq!(fs::read_dir(&temporary).expect("readable").count(), 0);
 }

@@ -1,6 +1,10 @@
 //! Experiments whose memory nodes keep their data: `--store-dir` and `--fsync`.
 
-use crate::support::{run, stderr, stdout};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use crate::support::{eventually, program, run, stderr, stdout};
+use rustix::process::{Pid, Signal, kill_process};
 #[allow(dead_code)]
 use serde_json::Value;
 
@@ -62,4 +66,26 @@ fn a_store_needs_a_memory_node_in_a_second_process() {
         assert_eq!(output.status.code(), Some(2), "{options}: {}", stdout(&output));
         assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
     }
+}
+
+/// Its folder stayed.
+#[test]
+fn a_signal_leaves_no_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().display();
+    let options = format!(
+        "run --system fpcache --dataset uniform:5K --lookups 1M --calibration-buffer 1MiB --store-dir {store}"
+    );
+    let mut child = program()
+        .args(options.split(' '))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program was built");
+    let is_empty = || std::fs::read_dir(folder.path()).expect("readable").next().is_none();
+    assert!(eventually(|| !is_empty()), "no folder was made");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    let status = child.wait().expect("it ended");
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
+    assert!(is_empty());
 }
