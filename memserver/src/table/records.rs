@@ -209,6 +209,8 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
             match self.decide(&operation, None)? {
                 Decision::Reply(_) => return Ok(()),
                 Decision::Mutate(mutation) => {
+                    // It may have made a slot free before it has ended.
+                    self.give_up_search();
                     let mutation = SlotMutation { version, ..mutation };
                     let place = self.segments.geometry.shape.place(K::encoded_len(key), value.len());
                     let value = match place {

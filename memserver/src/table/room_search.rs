@@ -7,10 +7,13 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
+use fpcache::layout::ValueExtent;
+use fpcache::message::{Sent, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
+use super::segments::decide::is_external;
 use super::task_state::{RoomSearch, SearchStage};
 
 /// Share of the available memory that is replaced before it is freed.
@@ -35,6 +38,25 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
         if matches!(stage, SearchStage::Emptying { .. } | SearchStage::FreeingEmptied { .. }) {
             self.room.space.set_emptied(None);
         }
+    }
+
+    /// Whether room is being searched for, for the value of this operation, which has a slot. A
+    /// search for anything else is given up: it was for a segment, whose slots it has freed.
+    #[inline]
+    pub(crate) fn still_searches_for(&mut self, operation: &WriteOperation<'_, impl Borrow<K::Key>>) -> bool {
+        self.is_searching() && self.goes_on_searching_for(operation)
+    }
+
+    #[cold]
+    fn goes_on_searching_for(&mut self, operation: &WriteOperation<'_, impl Borrow<K::Key>>) -> bool {
+        let len = ValueExtent::memory_bytes(operation.value.len()) as u64;
+        let is_for_it = matches!(operation.value, Sent::Here(_))
+            && is_external::<K, _>(&self.segments.geometry, operation)
+            && self.search.as_ref().is_some_and(|search| search.len == len);
+        if !is_for_it {
+            self.give_up_search();
+        }
+        is_for_it
     }
 
     /// Takes one step to make room for an extent of `len` bytes, or for the extent that a search
@@ -175,5 +197,18 @@ mod tests {
         // The search's end leaves no trace.
         table.give_up_search();
         assert_eq!(table.room.space.emptied(), None);
+    }
+
+    /// It kept what it was to make room of from everything else.
+    #[test]
+    fn a_record_that_is_put_back_leaves_no_search_for_room() {
+        let mut node = empty_node::<U64Keys>(1 << 20);
+        let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+        node.load(parameters, (0..1000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
+        let table = table_of(&mut node);
+        let Ok(Stepped::To(stage)) = table.begin_emptying_for(0, 4096) else { panic!("much is free") };
+        table.search = Some(RoomSearch { len: 4096, stage });
+        table.put_back(&10, 1, Some(&[1; 8])).expect("it has a slot");
+        assert!(!table.is_searching() && table.room.space.emptied().is_none());
     }
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+use fpcache::layout::RecordToken;
+use fpcache::message::{Sent, WriteBatch, WriteOperation};
+
 /// A memory node with much room, none of it in one piece.
 fn fragmented() -> MemoryNode<U64Keys> {
     let mut node = empty(64 << 20);
@@ -137,4 +140,54 @@ fn a_value_that_finds_no_room_does_not_search_while_another_write_is_first() {
         }
         node.audit().expect("whole");
     }
+}
+
+/// The search for room that an insert had begun made a slot of its key free, and the insert was
+/// refused because the search was still under way.
+#[test]
+fn an_insert_is_done_whose_search_for_room_has_made_a_slot_free() {
+    const LOADED: u64 = 40_000;
+    let mut node = empty(4 << 20);
+    let records = (0..LOADED as u32).map(|i| (u64::from(i) * 10, [1; 8]));
+    node.load_records(LongValues::parameters(8), (), records).expect("room");
+    let (handled, reply) = post::<LongValues>(&mut node, GREEDY, &first_piece(GREEDY.0, 100));
+    assert!(handled == Handled::Now && decode_reply(&reply).is_ok());
+    let mut request = 0;
+    let mut write = |node: &mut MemoryNode<U64Keys>, client, writes: &[(WriteKind, u64, &[u8])]| {
+        request += 1;
+        let writes = batch::<LongValues>(writes);
+        let (handled, reply) = post::<LongValues>(node, client, &writes.request(client.0, request, false));
+        let reply = if handled == Handled::Now { reply } else { rounds_until(node, client).1 };
+        (handled, statuses(&reply).expect("a reply"))
+    };
+    // No memory is left.
+    let mut last = LOADED;
+    for value in [&[2; 600][..], &[2; 40]] {
+        let mut status = WriteStatus::Done;
+        while status == WriteStatus::Done {
+            last -= 1;
+            status = write(&mut node, OTHER, &[(WriteKind::Update, last * 10, value)]).1[0];
+        }
+        assert_eq!(status, WriteStatus::NoRoom);
+    }
+    // A lookup uses the turn up: nothing is compacted while short requests are served.
+    let mut bytes = Vec::new();
+    (0..5_000).for_each(|i| put_key::<U64Keys>(&i, &mut bytes));
+    let get = Request::Get(AskedKeys { count: 5_000, bytes: &bytes });
+    assert_eq!(post::<LongValues>(&mut node, ClientId(12), &get).0, Handled::Later);
+    // Few records of the first segment are left, and half of those of the others.
+    for i in (20..last).filter(|i| *i < 1_700 || i % 2 == 1) {
+        let deleted = write(&mut node, OTHER, &[(WriteKind::Delete, i * 10, &[])]);
+        assert_eq!(deleted, (Handled::Now, vec![WriteStatus::Done]), "{i}");
+    }
+    let rebuilds = node.stats().rebuilds;
+    let mut insert = WriteBatch::default();
+    let (kind, expected, value) = (WriteKind::Insert, RecordToken::default(), Sent::Ahead(100));
+    insert.push::<U64Keys>(&WriteOperation { kind, key: 1, hint: None, expected, value });
+    let (handled, _) = post::<LongValues>(&mut node, GREEDY, &insert.request(GREEDY.0, 1, false));
+    assert_eq!(handled, Handled::Later, "its window is full");
+    let (_, reply, _) = rounds_until(&mut node, GREEDY);
+    assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]));
+    assert!(node.stats().rebuilds > rebuilds);
+    node.audit().expect("whole");
 }

@@ -230,7 +230,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     let placed = match going.put {
                         Some(put) => Ok(Stored::External(put.extent)),
                         // Nothing is taken of what is being made room of.
-                        None if self.is_searching() => Err(Unable::NoRoom),
+                        None if table.still_searches_for(wanted) => Err(Unable::NoRoom),
                         None => self.put_in_place(&going.session, operation, wanted)?,
                     };
                     return match placed {

@@ -311,7 +311,7 @@ impl WindowSearch {
 
 /// Whether the value of an operation is to be external.
 #[cold]
-fn is_external<K: KeySpace, Q: Borrow<K::Key>>(
+pub(crate) fn is_external<K: KeySpace, Q: Borrow<K::Key>>(
     geometry: &SegmentGeometry,
     operation: &WriteOperation<'_, Q>,
 ) -> bool {
