@@ -211,4 +211,18 @@ mod tests {
         table.put_back(&10, 1, Some(&[1; 8])).expect("it has a slot");
         assert!(!table.is_searching() && table.room.space.emptied().is_none());
     }
+
+    /// Small values that had room were refused then, for as long as nothing changed.
+    #[test]
+    fn a_search_for_a_longer_extent_that_is_in_vain_says_nothing_of_a_short_value() {
+        let mut node = empty_node::<U64Keys>(1 << 20);
+        let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
+        let parameters = TableParameters { shape, ..TableParameters::default() };
+        let records = (0..1000u32).map(|key| (u64::from(key) * 10, [1; 8]));
+        node.load_records(parameters, (), records).expect("room");
+        let table = table_of(&mut node);
+        table.search = Some(RoomSearch { len: 2 << 20, stage: SearchStage::Sweeping });
+        let made = (0..1000).find_map(|_| table.make_room_for_value(600).expect("it can be read"));
+        assert_eq!((made, table.refused_for_value(600)), (Some(true), None));
+    }
 }

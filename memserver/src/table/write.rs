@@ -153,11 +153,13 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// known. No slot may be reserved.
     pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Option<bool>, TableError> {
         let len = ValueExtent::memory_bytes(bytes) as u64;
+        // A search under way may be for another extent, which says nothing of this one.
+        let searched = self.search.as_ref().map_or(len, |search| search.len);
         let made = self.step_search(len)?;
         if made == Some(false) {
-            self.room.note_too_long(&self.segments, len);
+            self.room.note_too_long(&self.segments, searched);
         }
-        Ok(made)
+        Ok(made.filter(|made| *made || searched == len))
     }
 }
 
