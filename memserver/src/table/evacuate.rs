@@ -60,8 +60,9 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
                     None => {
                         self.move_encoders()?;
                         self.room.leave_emptied();
-                        self.room.publication.wanted = true;
-                        EvacuationStage::Freeing(self.room.log_head())
+                        let head = self.room.log_head();
+                        self.room.publication.wanted = Some(head);
+                        EvacuationStage::Freeing(head)
                     }
                 };
             }

@@ -141,7 +141,7 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
 
     /// Has a new directory published as soon as there is a change that the published one lacks.
     pub(crate) fn want_checkpoint(&mut self) {
-        self.room.publication.wanted = true;
+        self.room.publication.wanted.get_or_insert(0);
     }
 
     /// Counts what is damaged in segments that stay as they are, and keeps it for those who tell

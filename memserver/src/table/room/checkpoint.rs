@@ -39,7 +39,7 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
         self.publication.checkpoint.is_some()
-            || self.publication.wanted && since > 0
+            || self.publication.wanted.is_some() && since > 0
             || since > self.record.log_records / 2
             || pressed
     }
@@ -137,7 +137,7 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
         };
         self.superblock.publish(record)?;
         self.record = record;
-        self.publication.wanted = false;
+        self.publication.wanted.take_if(|head| *head <= checkpoint.sequence);
         self.publication.lacks_room = false;
         // A reader that begins with the old one is told by the reuse sequence, which exceeds the
         // old one's then.

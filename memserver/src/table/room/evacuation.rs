@@ -140,3 +140,39 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fpcache::key_space::U64Keys;
+    use fpcache::layout::{RecordShape, TableParameters};
+
+    use crate::fixtures::{empty_node, table_of};
+    use crate::node::MemoryNode;
+
+    /// A table of this many keys, in segments of this many slots at most.
+    fn loaded(bytes: usize, keys: u32, max_slots: u16) -> MemoryNode<U64Keys> {
+        let mut node = empty_node::<U64Keys>(bytes);
+        let shape = RecordShape::fixed(8, 8);
+        let parameters = TableParameters { shape, max_slots, ..TableParameters::default() };
+        node.load(parameters, (0..keys).map(|key| u64::from(key) << 20), |_, _| {}).expect("room");
+        node
+    }
+
+    /// The directory that ends it was never begun, and the range stayed withheld.
+    #[test]
+    fn an_evacuation_that_comes_to_its_end_while_a_directory_is_written_has_the_next_one_written() {
+        let mut node = loaded(16 << 20, 120_000, 32);
+        let table = table_of(&mut node);
+        table.room.begin_evacuation(1 << 20..(1 << 20) + (8 << 10));
+        let head = table.room.log_head();
+        while table.room.log_head() == head {
+            table.give_back().expect("room");
+        }
+        table.room.step_checkpoint(&table.segments).expect("room");
+        let sequence = table.room.publication.checkpoint.as_ref().map(|checkpoint| checkpoint.sequence);
+        while table.give_back().expect("room") {}
+        assert!(sequence.is_some_and(|sequence| sequence < table.room.log_head()), "{sequence:?}");
+        while table.work(true).expect("room") {}
+        assert!(table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none());
+    }
+}

@@ -21,14 +21,15 @@ pub(crate) struct Publication<K: BuildKeys> {
     /// Memory for the next directory.
     pub(super) aside: DirectoryReserve,
     pub(crate) separators: SeparatorBytes,
-    /// Whether a reader asked for a new directory.
-    pub(crate) wanted: bool,
+    /// How many changes the directory that was asked for has at least: any new one will do for
+    /// readers.
+    pub(crate) wanted: Option<u64>,
 }
 
 impl<K: BuildKeys> Publication<K> {
     pub(crate) fn new(published: Vec<Extent>, separators: SeparatorBytes) -> Self {
         let aside = DirectoryReserve::default();
-        Self { published, checkpoint: None, lacks_room: false, aside, separators, wanted: false }
+        Self { published, checkpoint: None, lacks_room: false, aside, separators, wanted: None }
     }
 }
 
