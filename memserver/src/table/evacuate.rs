@@ -59,7 +59,6 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
                     Some(next) => EvacuationStage::Moving(next),
                     None => {
                         self.move_encoders()?;
-                        self.room.leave_emptied();
                         let head = self.room.log_head();
                         self.room.publication.wanted = Some(head);
                         EvacuationStage::Freeing(head)

@@ -119,7 +119,6 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
                     Some(from) => Stepped::To(SearchStage::Emptying { from, replaced }),
                     None => {
                         self.move_encoders()?;
-                        self.room.leave_emptied();
                         // With the change that this step made, if it made one.
                         let head = self.room.log_head();
                         Stepped::To(SearchStage::FreeingEmptied { head, replaced })
@@ -163,7 +162,7 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
         }
         Ok(match self.room.window_for(&self.segments, len)? {
             Some(window) => {
-                self.room.space.set_emptied(Some(window));
+                self.room.begin_emptying(window);
                 Stepped::To(SearchStage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
             }
             None if self.room.has_more_to_look_at() => {

@@ -10,6 +10,7 @@ use super::super::error::TableError;
 use super::super::segments::Segments;
 use super::Room;
 use super::emptying::{Evacuation, EvacuationStage};
+use super::publication::Checkpoint;
 use crate::space::Emptiest;
 
 impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
@@ -61,15 +62,25 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
     }
 
     pub(crate) fn begin_evacuation(&mut self, window: Range<u64>) {
-        self.space.set_emptied(Some(window));
+        self.begin_emptying(window);
         let stage = EvacuationStage::Moving(K::lowest().to_owned());
         self.emptying.evacuation = Some(Evacuation { stage, replaced: 0 });
     }
 
-    /// Moves memory set aside for the next directory out of the range.
+    /// Puts nothing more into a range, nor what is written of the next directory.
+    pub(crate) fn begin_emptying(&mut self, window: Range<u64>) {
+        self.space.set_emptied(Some(window));
+        self.leave_emptied();
+    }
+
+    /// Has the next directory leave the range that is being emptied: memory set aside for it, and
+    /// what is written of it, which begins anew.
     pub(crate) fn leave_emptied(&mut self) {
-        if let Some(emptied) = self.space.emptied().cloned() {
-            self.publication.aside.leave(&emptied, &mut self.space);
+        let Some(emptied) = self.space.emptied().cloned() else { return };
+        self.publication.aside.leave(&emptied, &mut self.space);
+        let lies_there = |next: &mut Checkpoint<K>| next.extents.iter().any(|extent| extent.meets(&emptied));
+        if let Some(next) = self.publication.checkpoint.take_if(lies_there) {
+            next.extents.into_iter().for_each(|extent| self.space.put(extent));
         }
     }
 
@@ -174,5 +185,29 @@ mod tests {
         assert!(sequence.is_some_and(|sequence| sequence < table.room.log_head()), "{sequence:?}");
         while table.work(true).expect("room") {}
         assert!(table.room.emptying.evacuation.is_none() && table.room.space.emptied().is_none());
+    }
+
+    /// What was set aside for it was left at the end alone, so that it stayed in the range.
+    #[test]
+    fn a_directory_that_is_published_amid_an_evacuation_lies_outside_the_range() {
+        let mut node = loaded(1 << 20, 5_000, 2048);
+        let table = table_of(&mut node);
+        assert!(table.room.reserve_directory(&table.segments));
+        table.replace_segment(&0, None).expect("room");
+        let aside = &table.room.publication.aside;
+        let start = aside.pages.iter().chain(&aside.root).map(|extent| extent.offset).min();
+        let segment = table.segments.directory.find(&0).expect("a segment").address().offset();
+        let window = start.expect("something is set aside")..segment + 8;
+        table.room.begin_evacuation(window.clone());
+        let head = table.room.log_head();
+        while table.room.log_head() == head {
+            table.give_back().expect("room");
+        }
+        table.room.finish_checkpoint(&table.segments).expect("room");
+        while table.room.emptying.evacuation.is_some() {
+            table.work(true).expect("room");
+        }
+        let published = &table.room.publication.published;
+        assert!(!published.iter().any(|extent| extent.meets(&window)), "{published:?} in {window:?}");
     }
 }
