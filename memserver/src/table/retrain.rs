@@ -38,6 +38,11 @@ const LOOKED_AT: usize = 4096;
 impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Retrains, or replaces some outdated segments; `false` if there is nothing to do.
     pub(super) fn step_retraining(&mut self) -> Result<bool, TableError> {
+        if !self.room.is_known_unconverted(&self.segments)
+            && let Some(from) = self.rebuilder.retraining.waits_from.clone()
+        {
+            self.rebuilder.retraining.convert_from(from);
+        }
         if let Some(from) = self.rebuilder.retraining.outdated_from.take() {
             let replaced = self.replace_outdated(from.clone());
             let is_leased = matches!(replaced, Err(TableError::Leased));
@@ -56,7 +61,7 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
         };
         if let Some(encoders) = K::learn(&self.segments.encoders, &runs, options, self.segments.keys) {
             match self.adopt(encoders) {
-                Ok(()) => self.rebuilder.retraining.outdated_from = Some(K::lowest().to_owned()),
+                Ok(()) => self.rebuilder.retraining.convert_from(K::lowest().to_owned()),
                 // There may be room for them before the table has grown sixteenfold.
                 Err(TableError::NoRoom { .. }) => self.rebuilder.retraining.try_again(self.segments.keys),
                 Err(error) => {
@@ -174,14 +179,22 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
         };
         let old = ReplacedRun { start, end, segments };
         match self.replace(&old, FillGoal::ForWrites) {
-            Ok(()) => Ok(next),
+            Ok(()) => {
+                self.rebuilder.retraining.replaced();
+                Ok(next)
+            }
             // Replacing this many does not fit the change log or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
                 self.rebuilder.retraining.at_once = old.segments.len() / 2;
                 Ok(Some(old.start))
             }
-            // The table keeps what it has.
-            Err(TableError::NoRoom { .. }) => Ok(None),
+            // The table keeps what it has until there is more room.
+            Err(TableError::NoRoom { .. }) => {
+                let len = self.segments.geometry.segment_bytes(first.model().cap) as u64;
+                self.room.note_unconverted(&self.segments, len);
+                self.rebuilder.retraining.waits_from = Some(old.start);
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -295,5 +308,26 @@ mod tests {
         held.into_iter().for_each(|extent| table_of(&mut node).room.space.put(extent));
         let retraining = &mut table_of(&mut node).rebuilder.retraining;
         assert!(!retraining.is_due(keys + 1) && retraining.is_due(keys + keys / 2));
+    }
+
+    /// The segments that were left stayed outdated for as long as the process lived.
+    #[test]
+    fn segments_that_found_no_room_are_converted_when_there_is_some() {
+        let mut node = untrained();
+        while table_of(&mut node).rebuilder.retraining.outdated_from.is_none() {
+            node.work();
+        }
+        let outdated = |node: &mut MemoryNode<ByteKeys>| {
+            let segments = &table_of(node).segments;
+            let is_outdated = |tail| ByteKeys::is_outdated(&segments.encoders, tail);
+            segments.directory.iter().filter(|(_, segment)| is_outdated(segment.tail())).count()
+        };
+        let space = &mut table_of(&mut node).room.space;
+        let held: Vec<Extent> = std::iter::from_fn(|| space.take(space.longest())).collect();
+        while node.work() == Work::More {}
+        assert!(outdated(&mut node) > 0, "there was no room");
+        held.into_iter().for_each(|extent| table_of(&mut node).room.space.put(extent));
+        while node.work() == Work::More {}
+        assert_eq!(outdated(&mut node), 0);
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Retraining<K: BuildKeys> {
     at: u64,
     /// Where the segments begin that may be outdated; `None` if there is none.
     pub(crate) outdated_from: Option<K::Owned>,
+    /// The same while there is no room to replace them.
+    pub(crate) waits_from: Option<K::Owned>,
     /// How many of them are replaced at once, at most.
     pub(crate) at_once: usize,
 }
@@ -28,8 +30,20 @@ impl<K: BuildKeys> Retraining<K> {
             at,
             // A process before may have left some.
             outdated_from: K::has_outdated(encoders).then(|| K::lowest().to_owned()),
+            waits_from: None,
             at_once: MOST_REPLACED,
         }
+    }
+
+    /// Has outdated segments replaced from this key on.
+    pub(crate) fn convert_from(&mut self, from: K::Owned) {
+        self.outdated_from = Some(from);
+        self.at_once = if self.waits_from.take().is_some() { 1 } else { MOST_REPLACED };
+    }
+
+    /// Notes that some were replaced: twice as many may be at once.
+    pub(crate) fn replaced(&mut self) {
+        self.at_once = (2 * self.at_once).min(MOST_REPLACED);
     }
 
     pub(crate) fn retrain_at(&mut self, keys: u64) {

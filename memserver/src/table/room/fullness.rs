@@ -25,6 +25,8 @@ pub(crate) struct Fullness {
     pub(super) no_segment: Option<Refused>,
     /// When a value found no room.
     pub(super) no_value: Option<Refused>,
+    /// When a segment found none with new encoders.
+    pub(super) no_conversion: Option<Refused>,
     /// When nothing more helped.
     pub(super) no_help: Option<Refused>,
 }

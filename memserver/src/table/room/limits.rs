@@ -119,6 +119,18 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
         self.fullness.no_value = Some(self.refused(segments, len));
     }
 
+    /// Whether it is known that an outdated segment cannot be replaced.
+    pub(crate) fn is_known_unconverted(&self, segments: &Segments<K, M>) -> bool {
+        let refused = self.fullness.no_conversion;
+        let len = refused.map_or(0, |refused| refused.len);
+        self.is_still_refused(refused, segments, len, WORTH_TRYING)
+    }
+
+    /// Notes that one of this many bytes could not.
+    pub(crate) fn note_unconverted(&mut self, segments: &Segments<K, M>, len: u64) {
+        self.fullness.no_conversion = Some(self.refused(segments, len));
+    }
+
     /// Whether it is known that what can make room does not help an extent of this many bytes.
     pub(crate) fn is_known_not_to_help(&self, segments: &Segments<K, M>, len: u64) -> bool {
         self.is_longer_refused(self.fullness.no_help, segments, len, WORTH_TRYING)
