@@ -9,7 +9,6 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::room::EvacuationStage;
 use super::task_rotation::Task;
 
 impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
@@ -55,10 +54,11 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
             || rebuilder.retraining.outdated_from.is_some()
             || self.sweep.is_some()
             || room.due_sweep(segments).is_some()
-            || room.emptying.evacuation.as_ref().is_some_and(|evacuation| match evacuation.stage {
-                EvacuationStage::Moving(_) => true,
-                EvacuationStage::Freeing(head) => room.record.checkpoint >= head,
-            })
+            || room
+                .emptying
+                .evacuation
+                .as_ref()
+                .is_some_and(|evacuation| evacuation.moved.is_none_or(|head| room.record.checkpoint >= head))
     }
 
     /// Takes a step of a task; `false` if there was none to take.
@@ -117,7 +117,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
-    use fpcache::key_space::{KeySpace, U64Keys};
+    use fpcache::key_space::U64Keys;
     use fpcache::layout::{Descriptor, RecordShape, RecordToken, SegmentAddress, TableParameters};
     use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation};
     use fpcache::models::Segment;
@@ -254,13 +254,11 @@ mod tests {
         let table = table_of(&mut node);
         assert!(table.room.space.reach(BYTES));
         // A change that the published directory lacks.
-        table.room.space.set_emptied(Some(0..1 << 20));
-        let mut replaced = 0;
-        table.move_some(U64Keys::lowest(), &mut replaced).expect("room");
-        assert_eq!(replaced, 1);
-        table.room.space.set_emptied(Some(0..u64::MAX));
-        table.room.leave_emptied();
-        table.room.space.set_emptied(None);
+        table.room.begin_evacuation(0..1 << 20);
+        table.move_some().expect("room");
+        assert_eq!(table.room.emptying.evacuation.as_ref().map(|evacuation| evacuation.replaced), Some(1));
+        table.room.begin_evacuation(0..u64::MAX);
+        table.room.give_up_evacuation();
         let pieces: Vec<Extent> = std::iter::from_fn(|| table.room.space.take(4096)).collect();
         for piece in pieces {
             let hole = Extent { offset: piece.offset + 512, len: hole };

@@ -18,7 +18,7 @@ use super::Table;
 use super::error::TableError;
 use super::rebuilder::gather::{INCOMING, MOST_GATHERED_BYTES, ReplacedRun};
 use super::rebuilder::planned::FillGoal;
-use super::room::{Evacuation, EvacuationStage};
+use super::room::Evacuation;
 use super::segments::Segments;
 use super::segments::copied::{LiveRecord, live_records};
 use super::values::{memory_of, read_value};
@@ -33,60 +33,55 @@ const MOST_COPIED: u64 = 1 << 20;
 impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// Continues the evacuation; `false` if there is nothing to do now.
     pub(super) fn step_evacuation(&mut self) -> Result<bool, TableError> {
-        let Some(mut evacuation) = self.room.emptying.evacuation.take() else {
+        let Some(evacuation) = &self.room.emptying.evacuation else {
             let Some(window) = self.room.wants_emptied(&self.segments)? else { return Ok(false) };
             self.room.begin_evacuation(window);
             return Ok(true);
         };
-        let stepped = self.go_on_emptying(&mut evacuation);
-        if stepped.as_ref().is_err_and(|error| !matches!(error, TableError::Leased)) {
-            self.room.space.set_emptied(None);
-        }
-        if self.room.space.emptied().is_some() {
-            self.room.emptying.evacuation = Some(evacuation);
-        }
-        stepped
-    }
-
-    /// Takes one step of an evacuation; nothing is being emptied any more when it has ended.
-    fn go_on_emptying(
-        &mut self,
-        Evacuation { stage, replaced }: &mut Evacuation<K>,
-    ) -> Result<bool, TableError> {
-        match stage {
-            EvacuationStage::Moving(from) => {
-                *stage = match self.move_some((*from).borrow(), replaced)? {
-                    Some(next) => EvacuationStage::Moving(next),
-                    None => {
-                        self.move_encoders()?;
-                        let head = self.room.log_head();
-                        self.room.publication.wanted = Some(head);
-                        EvacuationStage::Freeing(head)
-                    }
-                };
-            }
-            EvacuationStage::Freeing(head) if self.room.record.checkpoint >= *head => {
-                self.room.reclaim()?;
-                self.room.end_evacuation(*replaced);
-            }
+        let stepped = match evacuation.moved {
+            None => self.step_moving().map(|is_moved| {
+                if is_moved {
+                    self.room.publication.wanted = Some(self.room.log_head());
+                }
+            }),
+            Some(head) if self.room.record.checkpoint >= head => self.room.reclaim().map(|_| {
+                self.room.end_evacuation();
+            }),
             // Without a change since the last directory there will be none.
-            EvacuationStage::Freeing(_) => return Ok(false),
+            Some(_) => return Ok(false),
+        };
+        if stepped.as_ref().is_err_and(|error| !matches!(error, TableError::Leased)) {
+            self.room.give_up_evacuation();
         }
-        Ok(true)
+        stepped.map(|()| true)
     }
 
-    /// Replaces the next segment from `from` on that is in the range to empty, or has values there;
-    /// returns where to continue.
-    pub(super) fn move_some(
-        &mut self,
-        from: &K::Key,
-        replaced: &mut u64,
-    ) -> Result<Option<K::Owned>, TableError> {
+    /// Moves some more out of the range of the evacuation under way; `true` if that was the last.
+    pub(super) fn step_moving(&mut self) -> Result<bool, TableError> {
+        let next = self.move_some()?;
+        if next.is_none() {
+            self.move_encoders()?;
+        }
+        // With the change that this step made, if it made one.
+        let head = self.room.log_head();
+        let Some(evacuation) = &mut self.room.emptying.evacuation else { return Ok(true) };
+        match next {
+            Some(next) => evacuation.from = next,
+            None => evacuation.moved = Some(head),
+        }
+        Ok(evacuation.moved.is_some())
+    }
+
+    /// Replaces the next segment that is in the range to empty, or has values there; returns where
+    /// to continue.
+    pub(super) fn move_some(&mut self) -> Result<Option<K::Owned>, TableError> {
         let Some(window) = self.room.space.emptied().cloned() else { return Ok(None) };
+        let Some(Evacuation { from, .. }) = &self.room.emptying.evacuation else { return Ok(None) };
         let has_values = self.segments.geometry.shape.value_bytes.is_none() && self.values.counted.values > 0;
         let most_slots = LOOKED_AT_SLOTS.min(MOST_GATHERED_BYTES / self.segments.geometry.slot_bytes);
         let mut slots = 0;
-        let mut entries = self.segments.directory.range_from(from).map(|(start, segment)| (start, *segment));
+        let mut entries =
+            self.segments.directory.range_from(from.borrow()).map(|(start, segment)| (start, *segment));
         let mut found = None;
         for _ in 0..LOOKED_AT {
             let Some((start, segment)) = entries.next() else { return Ok(None) };
@@ -119,7 +114,7 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
         let old = ReplacedRun { start: start.clone(), end: end.clone(), segments: vec![segment] };
         match self.replace(&old, FillGoal::Compact) {
             Ok(()) => {
-                *replaced += 1;
+                self.room.emptying.evacuation.iter_mut().for_each(|evacuation| evacuation.replaced += 1);
                 // No slot refers to them any more, and readers that still do find a checksum
                 // mismatch.
                 moved.iter().for_each(|(old, _)| self.room.space.put(*old));

@@ -50,7 +50,7 @@ pub(crate) struct Table<K: BuildKeys, M> {
     /// Segments being brought together.
     sweep: Option<Sweep<K>>,
     /// For an extent that is missed by a write.
-    search: Option<RoomSearch<K>>,
+    search: Option<RoomSearch>,
     /// How far the snapshot under way has come, until it has all records.
     taking: Option<Box<RecordCollector<K>>>,
     /// What kept segments from being replaced between requests: for those who tell it.

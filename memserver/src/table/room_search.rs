@@ -20,8 +20,8 @@ use super::task_state::{RoomSearch, SearchStage};
 const SHARE: u64 = 16;
 
 /// The result of a step.
-enum Stepped<K: BuildKeys> {
-    To(SearchStage<K>),
+enum Stepped {
+    To(SearchStage),
     /// Whether an extent is free.
     Ended(bool),
 }
@@ -34,9 +34,8 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
 
     /// Gives up the search under way, if there is one.
     pub(crate) fn give_up_search(&mut self) {
-        let Some(RoomSearch { stage, .. }) = self.search.take() else { return };
-        if matches!(stage, SearchStage::Emptying { .. } | SearchStage::FreeingEmptied { .. }) {
-            self.room.space.set_emptied(None);
+        if let Some(RoomSearch { stage: SearchStage::Evacuating, .. }) = self.search.take() {
+            self.room.give_up_evacuation();
         }
     }
 
@@ -63,16 +62,13 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// under way is for. `None` if there is more to do, else whether there is room. Refuses at once
     /// if hardly anything has changed since nothing helped. No slot may be reserved.
     pub(super) fn step_search(&mut self, len: u64) -> Result<Option<bool>, TableError> {
-        let search = match self.search.take() {
-            Some(search) => search,
-            None if self.room.is_known_not_to_help(&self.segments, len) => return Ok(Some(false)),
-            None => RoomSearch { len, stage: SearchStage::Sweeping },
-        };
-        let len = search.len;
-        let was_emptying =
-            matches!(search.stage, SearchStage::Emptying { .. } | SearchStage::FreeingEmptied { .. });
+        if self.search.is_none() && self.room.is_known_not_to_help(&self.segments, len) {
+            return Ok(Some(false));
+        }
+        let begun = RoomSearch { len, stage: SearchStage::Sweeping };
+        let RoomSearch { len, stage } = *self.search.get_or_insert(begun);
         self.room.is_compacting = true;
-        let stepped = self.step_stage(len, search.stage);
+        let stepped = self.step_stage(len, stage);
         self.room.is_compacting = false;
         match stepped {
             Ok(Stepped::To(stage)) => {
@@ -80,19 +76,18 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
                 Ok(None)
             }
             Ok(Stepped::Ended(made)) => {
+                self.search = None;
                 self.room.note_help(&self.segments, len, made);
                 Ok(Some(made))
             }
             Err(error) => {
-                if was_emptying {
-                    self.room.space.set_emptied(None);
-                }
+                self.give_up_search();
                 Err(error)
             }
         }
     }
 
-    fn step_stage(&mut self, len: u64, stage: SearchStage<K>) -> Result<Stepped<K>, TableError> {
+    fn step_stage(&mut self, len: u64, stage: SearchStage) -> Result<Stepped, TableError> {
         Ok(match stage {
             SearchStage::Sweeping => {
                 let is_last = !self.step_sweep()?;
@@ -114,28 +109,21 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
                     Stepped::To(SearchStage::Sweeping)
                 }
             }
-            SearchStage::Emptying { from, mut replaced } => {
-                match self.move_some(from.borrow(), &mut replaced)? {
-                    Some(from) => Stepped::To(SearchStage::Emptying { from, replaced }),
-                    None => {
-                        self.move_encoders()?;
-                        // With the change that this step made, if it made one.
-                        let head = self.room.log_head();
-                        Stepped::To(SearchStage::FreeingEmptied { head, replaced })
-                    }
+            SearchStage::Evacuating => match self.room.emptying.evacuation.as_ref().map(|it| it.moved) {
+                Some(None) => {
+                    self.step_moving()?;
+                    Stepped::To(SearchStage::Evacuating)
                 }
-            }
-            SearchStage::FreeingEmptied { head, replaced } => {
-                if self.step_freeing(head)? {
-                    let found_obstacle = self.room.end_evacuation(replaced);
+                Some(Some(head)) if !self.step_freeing(head)? => Stepped::To(SearchStage::Evacuating),
+                Some(Some(head)) => {
+                    let found_obstacle = self.room.end_evacuation();
                     match self.room.has_hole(len) {
                         false if found_obstacle => self.begin_emptying_for(head, len)?,
                         made => Stepped::Ended(made),
                     }
-                } else {
-                    Stepped::To(SearchStage::FreeingEmptied { head, replaced })
                 }
-            }
+                None => Stepped::Ended(self.room.has_hole(len)),
+            },
         })
     }
 
@@ -155,15 +143,15 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     }
 
     /// Begins to empty the bytes that are the best for an extent of `len` bytes, if there are some.
-    fn begin_emptying_for(&mut self, head: u64, len: u64) -> Result<Stepped<K>, TableError> {
+    fn begin_emptying_for(&mut self, head: u64, len: u64) -> Result<Stepped, TableError> {
         self.room.give_up_evacuation();
         if self.room.space.free_bytes() < self.room.needed_for(len) {
             return Ok(Stepped::Ended(false));
         }
         Ok(match self.room.window_for(&self.segments, len)? {
             Some(window) => {
-                self.room.begin_emptying(window);
-                Stepped::To(SearchStage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
+                self.room.begin_evacuation(window);
+                Stepped::To(SearchStage::Evacuating)
             }
             None if self.room.has_more_to_look_at() => {
                 Stepped::To(SearchStage::FreeingSwept { head, is_last: true })
@@ -182,7 +170,7 @@ mod tests {
     use crate::fixtures::{empty_node, table_of};
 
     #[test]
-    fn what_a_search_empties_stays_its_own_when_no_evacuation_is_given_up() {
+    fn a_search_that_is_given_up_empties_nothing_any_more() {
         let mut node = empty_node::<U64Keys>(1 << 20);
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..5_000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
@@ -190,12 +178,9 @@ mod tests {
         let len = table.room.space.longest() / 4;
         let Ok(Stepped::To(stage)) = table.begin_emptying_for(0, len) else { panic!("much is free") };
         table.search = Some(RoomSearch { len, stage });
-        let emptied = table.room.space.emptied().cloned();
-        assert!(emptied.is_some() && !table.room.give_up_evacuation());
-        assert_eq!(table.room.space.emptied(), emptied.as_ref(), "nothing else is put there");
-        // The search's end leaves no trace.
+        assert!(table.room.space.emptied().is_some() && table.room.emptying.evacuation.is_some());
         table.give_up_search();
-        assert_eq!(table.room.space.emptied(), None);
+        assert!(table.room.space.emptied().is_none() && table.room.emptying.evacuation.is_none());
     }
 
     /// It kept what it was to make room of from everything else.

@@ -12,23 +12,21 @@ pub(super) struct Sweep<K: BuildKeys> {
 }
 
 /// A search for a free extent.
-#[derive(Debug)]
-pub(super) struct RoomSearch<K: BuildKeys> {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoomSearch {
     /// Bytes of the extent.
     pub(super) len: u64,
-    pub(super) stage: SearchStage<K>,
+    pub(super) stage: SearchStage,
 }
 
 /// How far it has come.
-#[derive(Debug)]
-pub(super) enum SearchStage<K: BuildKeys> {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SearchStage {
     /// Bringing segments together.
     Sweeping,
     /// Waiting for a directory that contains this many changes; then sweeping continues, unless it
     /// was the last sweep.
     FreeingSwept { head: u64, is_last: bool },
-    /// Emptying a range, up to this key so far, with this many segments replaced.
-    Emptying { from: K::Owned, replaced: u64 },
-    /// Waiting for a directory that contains this many changes.
-    FreeingEmptied { head: u64, replaced: u64 },
+    /// Emptying a range: the evacuation under way is the search's.
+    Evacuating,
 }

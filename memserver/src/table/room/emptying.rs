@@ -6,20 +6,15 @@ use fpcache::key_space::BuildKeys;
 
 use super::immovable::Immovables;
 
-/// The evacuation of a range.
+/// The evacuation of a range, in the background or of a search for room.
 #[derive(Debug)]
 pub(crate) struct Evacuation<K: BuildKeys> {
-    pub(crate) stage: EvacuationStage<K>,
+    /// The key up to which the directory has been gone through.
+    pub(crate) from: K::Owned,
+    /// The log head when all had been moved: memory is free once a directory has as many changes.
+    pub(crate) moved: Option<u64>,
     /// Segments replaced so far.
     pub(crate) replaced: u64,
-}
-
-#[derive(Debug)]
-pub(crate) enum EvacuationStage<K: BuildKeys> {
-    /// Going through the directory, up to this key so far.
-    Moving(K::Owned),
-    /// Waiting for a directory that contains this many changes.
-    Freeing(u64),
 }
 
 /// The evacuation under way, and what is known of earlier ones.

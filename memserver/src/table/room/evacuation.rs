@@ -9,7 +9,7 @@ use fpcache_fabric::NodeMemory;
 use super::super::error::TableError;
 use super::super::segments::Segments;
 use super::Room;
-use super::emptying::{Evacuation, EvacuationStage};
+use super::emptying::Evacuation;
 use super::publication::Checkpoint;
 use crate::space::Emptiest;
 
@@ -62,20 +62,15 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
     }
 
     pub(crate) fn begin_evacuation(&mut self, window: Range<u64>) {
-        self.begin_emptying(window);
-        let stage = EvacuationStage::Moving(K::lowest().to_owned());
-        self.emptying.evacuation = Some(Evacuation { stage, replaced: 0 });
-    }
-
-    /// Puts nothing more into a range, nor what is written of the next directory.
-    pub(crate) fn begin_emptying(&mut self, window: Range<u64>) {
         self.space.set_emptied(Some(window));
         self.leave_emptied();
+        let from = K::lowest().to_owned();
+        self.emptying.evacuation = Some(Evacuation { from, moved: None, replaced: 0 });
     }
 
     /// Has the next directory leave the range that is being emptied: memory set aside for it, and
     /// what is written of it, which begins anew.
-    pub(crate) fn leave_emptied(&mut self) {
+    fn leave_emptied(&mut self) {
         let Some(emptied) = self.space.emptied().cloned() else { return };
         self.publication.aside.leave(&emptied, &mut self.space);
         let lies_there = |next: &mut Checkpoint<K>| next.extents.iter().any(|extent| extent.meets(&emptied));
@@ -84,15 +79,16 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
         }
     }
 
-    /// Ends the emptying of a range out of which this many segments were moved; `true` if something
-    /// unknown was in the way, so that another range may be the better one.
-    pub(crate) fn end_evacuation(&mut self, replaced: u64) -> bool {
+    /// Ends the evacuation under way; `true` if something unknown was in the way, so that another
+    /// range may be the better one.
+    pub(crate) fn end_evacuation(&mut self) -> bool {
+        let has_moved = self.emptying.evacuation.as_ref().is_some_and(|evacuation| evacuation.replaced > 0);
         let was_end = self.space.emptied().is_some_and(|emptied| emptied.end == u64::MAX);
-        self.space.set_emptied(None);
+        self.give_up_evacuation();
         self.space.shrink();
         let free = self.space.remaining_free_bytes();
         let found_obstacle = self.emptying.immovables.found_obstacle();
-        if replaced == 0 && !found_obstacle {
+        if !has_moved && !found_obstacle {
             self.emptying.stuck = Some(free);
         }
         if was_end {
@@ -104,12 +100,8 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
 
     /// Cancels the evacuation under way; `false` if there is none.
     pub(crate) fn give_up_evacuation(&mut self) -> bool {
-        let was_under_way = self.emptying.evacuation.take().is_some();
-        if was_under_way {
-            // Else they are those that a search for room empties, if there are any.
-            self.space.set_emptied(None);
-        }
-        was_under_way
+        self.space.set_emptied(None);
+        self.emptying.evacuation.take().is_some()
     }
 
     /// The range to empty for an extent of `len` bytes: the one with the fewest bytes in use, if

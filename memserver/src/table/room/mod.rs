@@ -22,7 +22,7 @@ use super::values::value_at;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
 use emptying::Emptying;
-pub(super) use emptying::{Evacuation, EvacuationStage};
+pub(super) use emptying::Evacuation;
 use fullness::Fullness;
 pub(super) use fullness::Sparing;
 pub(super) use publication::Publication;
