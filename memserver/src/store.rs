@@ -301,8 +301,8 @@ fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
     let (draining, snapshots): (Box<dyn Draining>, Box<dyn Snapshots>) = match background {
         Background::Inline => (Box::new(InlineDrain::new(drain)), Box::new(InlineSnapshots::new(disk))),
         Background::Threads(waker) => (
-            Box::new(ThreadDrain::spawn(drain, waker.clone()).map_err(RecoverError::Thread)?),
-            Box::new(ThreadSnapshots::spawn(disk, waker).map_err(RecoverError::Thread)?),
+            Box::new(ThreadDrain::spawn(drain, waker).map_err(RecoverError::Thread)?),
+            Box::new(ThreadSnapshots::new(disk)),
         ),
     };
     Ok(Wal::new(recovery_area, staging, sync, draining, snapshots).going_on_from(newest, since_snapshot))

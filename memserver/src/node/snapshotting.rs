@@ -150,8 +150,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             left_out.add_all(&taking.left_out);
             left_out.note(wal.recovery_area.memory())?;
         }
-        taking.is_finished = wal.snapshots.finish(last);
-        Ok(if taking.is_finished { SnapshotStep::More } else { SnapshotStep::Waits })
+        wal.snapshots.finish(last);
+        taking.is_finished = true;
+        Ok(SnapshotStep::More)
     }
 
     /// Waits for the log to be on the disk up to `last`.

@@ -1,8 +1,8 @@
 //! Background work of the log and the snapshots: by threads, or step by step in a simulation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -106,15 +106,15 @@ pub(crate) struct SnapshotStart {
 
 /// Writes snapshots. One at a time.
 pub(crate) trait Snapshots: Send {
-    /// Begins one, in the place of any that was given up. `false` if the disk has not yet got so
-    /// far.
+    /// Begins one, in the place of any before it. `false` as long as one that was given up has not
+    /// gone.
     fn begin(&mut self, start: SnapshotStart) -> bool;
     /// Adds records, one after another in `records`, each after its length; gives them back if the
     /// disk has not yet got so far.
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
     /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is
-    /// on the disk. `false` if the disk has not yet got so far.
-    fn finish(&mut self, last: Lsn) -> bool;
+    /// on the disk.
+    fn finish(&mut self, last: Lsn);
     /// Gives up the one under way: its file is removed soon, for the log may need the room.
     fn give_up(&mut self);
     /// How the snapshot ended, once: an error perhaps before it was finished.
@@ -126,32 +126,25 @@ const SNAPSHOTS_KEPT: usize = 2;
 
 /// A snapshot on its way to the disk.
 struct Writing<D: Disk> {
+    disk: D,
     lineage: u64,
-    writer: Result<SnapshotWriter<D>, SnapshotError>,
+    writer: SnapshotWriter<D>,
 }
 
 impl<D: Disk + Clone> Writing<D> {
-    fn begin(disk: D, start: &SnapshotStart) -> Self {
-        let has_room = has_room_for_snapshot(&disk, start.expected);
-        let begin = || SnapshotWriter::begin(disk, start.lineage, &start.header, start.first);
-        Self { lineage: start.lineage, writer: has_room.and_then(|()| begin()) }
+    fn begin(disk: D, start: &SnapshotStart) -> Result<Self, SnapshotError> {
+        has_room_for_snapshot(&disk, start.expected)?;
+        let writer = SnapshotWriter::begin(disk.clone(), start.lineage, &start.header, start.first)?;
+        Ok(Self { disk, lineage: start.lineage, writer })
     }
 
-    fn or_error(self) -> Result<Self, SnapshotError> {
-        self.writer.map(|writer| Self { lineage: self.lineage, writer: Ok(writer) })
+    fn push(&mut self, records: &[u8]) -> Result<(), SnapshotError> {
+        each_record(records).try_for_each(|record| self.writer.push(record))
     }
 
-    fn push(&mut self, records: &[u8]) {
-        let Ok(writer) = &mut self.writer else { return };
-        let pushed = each_record(records).try_for_each(|record| writer.push(record));
-        if let Err(error) = pushed {
-            self.writer = Err(error);
-        }
-    }
-
-    fn finish(self, disk: &mut D, last: Lsn) -> Result<SnapshotInfo, SnapshotError> {
-        let info = self.writer?.finish(last)?;
-        if let Err(error) = prune(disk, self.lineage, SNAPSHOTS_KEPT) {
+    fn finish(mut self, last: Lsn) -> Result<SnapshotInfo, SnapshotError> {
+        let info = self.writer.finish(last)?;
+        if let Err(error) = prune(&mut self.disk, self.lineage, SNAPSHOTS_KEPT) {
             // The snapshot is good all the same, and the next one prunes again.
             warn!("older snapshots and log files were not removed: {error}");
         }
@@ -170,37 +163,30 @@ impl<D: Disk + Clone> InlineSnapshots<D> {
     pub(crate) fn new(disk: D) -> Self {
         Self { disk, writing: None, outcome: None }
     }
-
-    fn go_on(&mut self, writing: Writing<D>) {
-        match writing.or_error() {
-            Ok(writing) => self.writing = Some(writing),
-            Err(error) => self.outcome = Some(Err(error)),
-        }
-    }
 }
 
 impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
     fn begin(&mut self, start: SnapshotStart) -> bool {
         // One that was given up removes its file, which may have the same name.
         self.give_up();
-        let writing = Writing::begin(self.disk.clone(), &start);
-        self.go_on(writing);
+        match Writing::begin(self.disk.clone(), &start) {
+            Ok(writing) => self.writing = Some(writing),
+            Err(error) => self.outcome = Some(Err(error)),
+        }
         true
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
-        if let Some(mut writing) = self.writing.take() {
-            writing.push(&records);
-            self.go_on(writing);
+        if let Some(Err(error)) = self.writing.as_mut().map(|writing| writing.push(&records)) {
+            (self.writing, self.outcome) = (None, Some(Err(error)));
         }
         None
     }
 
-    fn finish(&mut self, last: Lsn) -> bool {
+    fn finish(&mut self, last: Lsn) {
         if let Some(writing) = self.writing.take() {
-            self.outcome = Some(writing.finish(&mut self.disk, last));
+            self.outcome = Some(writing.finish(last));
         }
-        true
     }
 
     fn give_up(&mut self) {
@@ -213,187 +199,137 @@ impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
 }
 
 enum Message {
-    /// With the number that its outcome is told by.
-    Begin(u64, SnapshotStart),
-    Records(RecordsAhead),
+    Records(Vec<u8>),
     Finish(Lsn),
-    /// Wakes the thread, which looks whether the one under way was given up.
-    GiveUp,
 }
 
 /// Bytes of records on their way and being written: one message may have more, if it is alone.
 const MOST_AHEAD: usize = 4 << 20;
 
-/// Records on their way. They count until they are written, or dropped.
-struct RecordsAhead {
-    records: Vec<u8>,
-    counted: usize,
-    /// Bytes of all that are on their way.
+/// A thread that writes one snapshot, and ends with it.
+type SnapshotThread = JoinHandle<Result<SnapshotInfo, SnapshotError>>;
+
+/// What a snapshot's thread shares with the memory node's.
+#[derive(Clone, Default)]
+struct Shared {
+    is_given_up: Arc<AtomicBool>,
+    /// Bytes of records on their way.
     ahead: Arc<AtomicUsize>,
 }
 
-impl RecordsAhead {
-    /// Sends records on their way, or gives them back where too many bytes are.
-    fn new(records: Vec<u8>, ahead: &Arc<AtomicUsize>) -> Result<Self, Vec<u8>> {
-        let (counted, before) = (records.len(), ahead.load(Ordering::Relaxed));
-        if before > 0 && before.saturating_add(counted) > MOST_AHEAD {
-            return Err(records);
-        }
-        ahead.fetch_add(counted, Ordering::Relaxed);
-        Ok(Self { records, counted, ahead: Arc::clone(ahead) })
-    }
+/// A snapshot that a thread writes.
+struct UnderWay {
+    send: Sender<Message>,
+    shared: Shared,
+    /// Or why none was started.
+    thread: Result<SnapshotThread, SnapshotError>,
 }
 
-impl Drop for RecordsAhead {
-    fn drop(&mut self) {
-        self.ahead.fetch_sub(self.counted, Ordering::Relaxed);
-    }
-}
-
-/// What no number of a snapshot exceeds.
-const ALL: u64 = u64::MAX;
-
-/// The number of a snapshot, and how it ended.
-type Ended = (u64, Result<SnapshotInfo, SnapshotError>);
-
-/// On a thread of its own. Dropped, it waits until the thread has ended, which gives up the
+/// Each on a thread of its own. Dropped, it waits until the thread has ended, which gives up the
 /// snapshot under way: nothing writes to the folder from then on.
-pub(crate) struct ThreadSnapshots {
-    /// `None` once it is being dropped.
-    send: Option<SyncSender<Message>>,
-    outcomes: Receiver<Ended>,
-    /// The number of the snapshot under way.
-    begun: u64,
-    /// Bytes of records on their way to the thread.
-    ahead: Arc<AtomicUsize>,
-    /// The number of the last one that was given up; [`ALL`] in the end.
-    given_up: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
+pub(crate) struct ThreadSnapshots<D> {
+    disk: D,
+    writing: Option<UnderWay>,
+    /// That of a snapshot which was given up.
+    leaving: Option<SnapshotThread>,
 }
 
-impl ThreadSnapshots {
-    /// Starts the thread, which wakes the memory node's loop when a snapshot has ended.
-    pub(crate) fn spawn<D: Disk + Clone + 'static>(mut disk: D, waker: Waker) -> std::io::Result<Self> {
-        /// Messages on their way.
-        const AHEAD: usize = 8;
-        let (send, messages) = sync_channel(AHEAD);
-        let (tell, outcomes) = channel();
-        let given_up = Arc::new(AtomicU64::new(0));
-        let gone = Arc::clone(&given_up);
-        let run = move || {
-            lower_priority();
-            let mut writing: Option<(u64, Writing<D>)> = None;
-            // Ends when the memory node does; a snapshot that is not finished by then is removed.
-            for message in messages {
-                let gone = gone.load(Ordering::Relaxed);
-                if gone == ALL {
-                    return;
-                }
-                // The log may wait for the room that it has.
-                drop(writing.take_if(|(number, _)| *number <= gone));
-                match message {
-                    Message::Begin(number, _) if number <= gone => {}
-                    Message::Begin(number, start) => {
-                        // One that was given up removes its file, which may have the same name.
-                        drop(writing.take());
-                        writing = Some((number, Writing::begin(disk.clone(), &start)));
-                    }
-                    Message::Records(ahead) => {
-                        if let Some((_, writing)) = &mut writing {
-                            writing.push(&ahead.records);
-                        }
-                    }
-                    Message::Finish(last) => {
-                        let Some((number, writing)) = writing.take() else { continue };
-                        if tell.send((number, writing.finish(&mut disk, last))).is_err() {
-                            return;
-                        }
-                        waker.wake();
-                    }
-                    Message::GiveUp => {}
-                }
-                // Gathering records for one that has failed need not go on.
-                if let Some((number, begun)) = writing.take() {
-                    match begun.or_error() {
-                        Ok(begun) => writing = Some((number, begun)),
-                        Err(error) => {
-                            if tell.send((number, Err(error))).is_err() {
-                                return;
-                            }
-                            waker.wake();
-                        }
-                    }
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
-        let ahead = Arc::default();
-        Ok(Self { send: Some(send), outcomes, begun: 0, ahead, given_up, thread: Some(thread) })
+impl<D: Disk + Clone + 'static> ThreadSnapshots<D> {
+    pub(crate) fn new(disk: D) -> Self {
+        Self { disk, writing: None, leaving: None }
     }
+}
 
-    /// Hands a message to the thread; gives it back if that has not got so far. That it has ended
-    /// shows as the outcome.
-    fn try_send(&self, message: Message) -> Result<(), Message> {
-        match self.send.as_ref().map(|send| send.try_send(message)) {
-            Some(Err(TrySendError::Full(message))) => Err(message),
-            _ => Ok(()),
+impl<D> ThreadSnapshots<D> {
+    fn leave(&mut self) {
+        if let Some(UnderWay { shared, thread, .. }) = self.writing.take() {
+            shared.is_given_up.store(true, Ordering::Relaxed);
+            self.leaving = thread.ok();
         }
     }
 }
 
-impl Drop for ThreadSnapshots {
+impl<D> Drop for ThreadSnapshots<D> {
     fn drop(&mut self) {
-        self.given_up.store(ALL, Ordering::Relaxed);
-        self.send = None;
-        if let Some(thread) = self.thread.take() {
+        self.leave();
+        if let Some(thread) = self.leaving.take() {
             // One that has panicked writes no more either.
             let _ = thread.join();
         }
     }
 }
 
-impl Snapshots for ThreadSnapshots {
+fn thread_error(doing: &'static str, source: std::io::Error) -> SnapshotError {
+    DiskError::new(doing, "a snapshot", source).into()
+}
+
+/// Writes a snapshot. Returns early if it fails, or is given up, which removes it.
+fn write_snapshot<D: Disk + Clone>(
+    disk: D,
+    start: &SnapshotStart,
+    messages: Receiver<Message>,
+    shared: &Shared,
+) -> Result<SnapshotInfo, SnapshotError> {
+    lower_priority();
+    let mut writing = Writing::begin(disk, start)?;
+    for message in messages {
+        match message {
+            _ if shared.is_given_up.load(Ordering::Relaxed) => break,
+            Message::Records(records) => {
+                writing.push(&records)?;
+                shared.ahead.fetch_sub(records.len(), Ordering::Relaxed);
+            }
+            Message::Finish(last) => return writing.finish(last),
+        }
+    }
+    Err(thread_error("writing", std::io::Error::other("it was given up")))
+}
+
+impl<D: Disk + Clone + 'static> Snapshots for ThreadSnapshots<D> {
     fn begin(&mut self, start: SnapshotStart) -> bool {
-        // Records of one that was given up may still be on their way.
-        let is_begun = self.try_send(Message::Begin(self.begun + 1, start)).is_ok();
-        self.begun += u64::from(is_begun);
-        is_begun
+        self.leave();
+        // One that was given up removes its file, which may have the same name.
+        if self.leaving.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return false;
+        }
+        let (send, messages) = channel();
+        let (disk, shared) = (self.disk.clone(), Shared::default());
+        let its = shared.clone();
+        let thread = thread::Builder::new()
+            .name("fpcache-snapshot".into())
+            .spawn(move || write_snapshot(disk, &start, messages, &its))
+            .map_err(|source| thread_error("starting a thread for", source));
+        self.writing = Some(UnderWay { send, shared, thread });
+        true
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
-        let ahead = match RecordsAhead::new(records, &self.ahead) {
-            Ok(ahead) => ahead,
-            Err(records) => return Some(records),
-        };
-        match self.try_send(Message::Records(ahead)) {
-            Err(Message::Records(mut ahead)) => Some(std::mem::take(&mut ahead.records)),
-            _ => None,
+        let UnderWay { send, shared, .. } = self.writing.as_ref()?;
+        let before = shared.ahead.load(Ordering::Relaxed);
+        if before > 0 && before.saturating_add(records.len()) > MOST_AHEAD {
+            return Some(records);
         }
+        shared.ahead.fetch_add(records.len(), Ordering::Relaxed);
+        // That the thread has ended shows as the outcome.
+        let _ = send.send(Message::Records(records));
+        None
     }
 
-    fn finish(&mut self, last: Lsn) -> bool {
-        self.try_send(Message::Finish(last)).is_ok()
+    fn finish(&mut self, last: Lsn) {
+        if let Some(UnderWay { send, .. }) = &self.writing {
+            let _ = send.send(Message::Finish(last));
+        }
     }
 
     fn give_up(&mut self) {
-        self.given_up.store(self.begun, Ordering::Relaxed);
-        // Where too much is on its way for another message, the thread does not sleep.
-        let _ = self.try_send(Message::GiveUp);
+        self.leave();
     }
 
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
-        loop {
-            match self.outcomes.try_recv() {
-                Ok((number, outcome)) if number == self.begun => return Some(outcome),
-                // Of one that was given up.
-                Ok(_) => {}
-                Err(TryRecvError::Empty) => return None,
-                Err(TryRecvError::Disconnected) => {
-                    let gone = std::io::Error::other("the thread that writes it has ended");
-                    return Some(Err(DiskError::new("writing", "a snapshot", gone).into()));
-                }
-            }
-        }
+        let has_ended = |it: &mut UnderWay| it.thread.as_ref().map_or(true, JoinHandle::is_finished);
+        let thread = self.writing.take_if(has_ended)?.thread;
+        let gone = || std::io::Error::other("the thread that writes it has ended");
+        Some(thread.and_then(|thread| thread.join().unwrap_or_else(|_| Err(thread_error("writing", gone())))))
     }
 }
 

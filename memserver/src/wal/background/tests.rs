@@ -1,6 +1,5 @@
 use super::*;
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::durability::memory_disk::MemoryDisk;
@@ -13,37 +12,56 @@ fn start() -> SnapshotStart {
     SnapshotStart { lineage: 1, header: Vec::new(), first: 1, expected: ExpectedSnapshot::AtLeast(0) }
 }
 
+/// Snapshots of which one is written by this thread, or by none.
+fn with(writing: Option<UnderWay>, leaving: Option<SnapshotThread>) -> ThreadSnapshots<MemoryDisk> {
+    ThreadSnapshots { disk: MemoryDisk::new(1), writing, leaving }
+}
+
+/// What comes within five seconds.
+fn soon<T>(mut of: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..5000).find_map(|_| {
+        thread::sleep(Duration::from_millis(1));
+        of()
+    })
+}
+
 #[test]
-fn a_snapshot_begins_once_there_is_room_and_does_not_end_as_one_that_was_given_up() {
-    let (send, messages) = sync_channel(1);
-    let (tell, outcomes) = channel();
-    let (ahead, given_up) = (Arc::default(), Arc::default());
-    let mut snapshots =
-        ThreadSnapshots { send: Some(send), outcomes, begun: 0, ahead, given_up, thread: None };
-    let start = start();
-    assert!(snapshots.begin(start.clone()));
-    assert!(!snapshots.begin(start.clone()), "the disk has not got so far");
-    assert!(matches!(messages.try_recv(), Ok(Message::Begin(1, _))));
-    assert!(snapshots.begin(start));
-    tell.send((1, failed())).expect("somebody listens");
+fn a_snapshot_begins_once_the_one_that_was_given_up_has_gone_and_does_not_end_as_it() {
+    let (go_on, may_go_on) = channel::<()>();
+    let thread = thread::spawn(move || {
+        let _ = may_go_on.recv();
+        failed()
+    });
+    let (send, shared) = (channel().0, Shared::default());
+    let mut snapshots = with(Some(UnderWay { send, shared, thread: Ok(thread) }), None);
+    snapshots.give_up();
+    assert!(!snapshots.begin(start()), "it may still write");
+    go_on.send(()).expect("it waits");
+    assert!(soon(|| snapshots.begin(start()).then_some(())).is_some());
     assert!(snapshots.outcome().is_none(), "of the one that was given up");
-    tell.send((2, failed())).expect("somebody listens");
-    assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()));
-    drop(tell);
-    assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()), "the thread has ended");
+    assert!(snapshots.push(Vec::new()).is_none());
+    snapshots.finish(1);
+    assert!(soon(|| snapshots.outcome()).is_some_and(|outcome| outcome.is_ok()));
+}
+
+#[test]
+fn a_thread_that_panics_or_was_never_started_is_a_snapshot_that_failed() {
+    for thread in [Ok(thread::spawn(|| panic!("a test"))), Err(failed().unwrap_err())] {
+        let (send, shared) = (channel().0, Shared::default());
+        let mut snapshots = with(Some(UnderWay { send, shared, thread }), None);
+        assert!(snapshots.push(vec![7; 8]).is_none());
+        assert!(soon(|| snapshots.outcome()).is_some_and(|outcome| outcome.is_err()));
+        assert!(snapshots.begin(start()), "the next one begins");
+    }
 }
 
 /// Its file stayed until the next one began, and the log waited for the room.
 #[test]
 fn a_snapshot_that_is_given_up_is_removed_at_once() {
-    let (disk, waker) = (MemoryDisk::new(1), Waker::new().expect("a waker"));
-    let mut snapshots = ThreadSnapshots::spawn(disk.clone(), waker).expect("a thread");
-    let soon_has = |files| {
-        (0..5000).any(|_| {
-            thread::sleep(Duration::from_millis(1));
-            disk.list().expect("a folder").len() == files
-        })
-    };
+    let disk = MemoryDisk::new(1);
+    let mut snapshots = ThreadSnapshots::new(disk.clone());
+    let has = |files| (disk.list().expect("a folder").len() == files).then_some(());
+    let soon_has = |files| soon(|| has(files)).is_some();
     assert!(snapshots.begin(start()) && soon_has(1), "it is begun");
     snapshots.give_up();
     assert!(soon_has(0), "nothing is left of it");
@@ -52,30 +70,26 @@ fn a_snapshot_that_is_given_up_is_removed_at_once() {
 /// As many messages as there may be of short records were ten of the longest values.
 #[test]
 fn long_values_go_to_the_disk_one_by_one() {
-    let (send, messages) = sync_channel(8);
-    let (_tell, outcomes) = channel();
-    let (ahead, given_up) = (Arc::default(), Arc::default());
-    let mut snapshots =
-        ThreadSnapshots { send: Some(send), outcomes, begun: 1, ahead, given_up, thread: None };
+    let ((send, messages), shared) = (channel(), Shared::default());
+    let ahead = Arc::clone(&shared.ahead);
+    let mut snapshots = with(Some(UnderWay { send, shared, thread: Err(failed().unwrap_err()) }), None);
+    let write_one = || {
+        let Ok(Message::Records(records)) = messages.try_recv() else { panic!("it is there") };
+        ahead.fetch_sub(records.len(), Ordering::Relaxed);
+    };
     let (long, short) = (|| vec![7; 16 << 20], || vec![7; MOST_AHEAD / 4]);
     let mut most = 0;
     for mut records in [long(), short(), long(), short(), short(), short(), short(), short()] {
         while let Some(back) = snapshots.push(records) {
             assert_eq!(back.iter().filter(|byte| **byte == 7).count(), back.len(), "they come back whole");
             records = back;
-            most = most.max(snapshots.ahead.load(Ordering::Relaxed));
+            most = most.max(ahead.load(Ordering::Relaxed));
             // The thread has written what came first.
-            assert!(messages.try_recv().is_ok(), "it is there");
+            write_one();
         }
     }
     assert_eq!(most, 16 << 20);
     assert_eq!(messages.try_iter().count(), 4, "short records are on their way together");
-    assert_eq!(snapshots.ahead.load(Ordering::Relaxed), 0);
-    // Those of which too many messages are on their way count no more.
-    let tiny = || vec![7; 8];
-    assert!((0..8).all(|_| snapshots.push(tiny()).is_none()));
-    assert_eq!(snapshots.push(tiny()), Some(tiny()));
-    assert_eq!(snapshots.ahead.load(Ordering::Relaxed), 64);
 }
 
 /// It wrote to a folder that was gone, or that another table had got.
@@ -87,11 +101,9 @@ fn nothing_is_written_for_a_table_that_is_gone() {
     let thread = thread::spawn(move || {
         let _ = may_go_on.recv();
         writes.store(true, Ordering::SeqCst);
+        failed()
     });
-    let (_, outcomes) = channel();
-    let (ahead, given_up) = (Arc::default(), Arc::default());
-    let thread = Some(thread);
-    let snapshots = ThreadSnapshots { send: None, outcomes, begun: 1, ahead, given_up, thread };
+    let snapshots = with(None, Some(thread));
     let dropping = thread::spawn(move || {
         drop(snapshots);
         has_written.load(Ordering::SeqCst)
