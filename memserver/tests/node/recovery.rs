@@ -53,10 +53,13 @@ fn write_until_the_end<T: TestKeys>(
     let has_ended = || world.left.load(Ordering::Relaxed) == 0;
     for n in 0.. {
         let (kind, key, new) = draw::<T>(n);
-        let before = model.clone();
+        let old = model.get(&key).cloned();
         let wanted = apply(model, kind, key, new.clone());
         let reply = writer.try_one(node, kind, key, RecordToken::default(), &new);
         if has_ended() {
+            let mut before = model.clone();
+            before.remove(&key);
+            before.extend(old.map(|value| (key, value)));
             return Some((before, kind, key, new));
         }
         assert_eq!(reply.map(|reply| reply.status), Ok(wanted));

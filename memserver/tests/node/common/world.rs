@@ -21,6 +21,7 @@ use crate::watched_disk::{BeforeChange, WatchedDisk};
 
 pub const RING: u64 = 64 << 10;
 pub const REGION: usize = 512 << 10;
+const PAGE: usize = 4096;
 
 /// The stores, and the changes of the disk, that a process has left before it ends.
 #[derive(Debug)]
@@ -87,34 +88,45 @@ pub struct Mortal {
     own: Arc<SharedMemory>,
     /// As it is left behind.
     left_behind: Arc<SharedMemory>,
+    /// The pages of it that something was stored to: to read each of the others as well would cost
+    /// more, in page faults, than all else that a world does.
+    stored: Arc<[AtomicBool]>,
     left: Arc<Stores>,
 }
 
 impl Mortal {
     pub fn new(len: usize, left: &Arc<Stores>) -> Arc<Self> {
         let memory = || Arc::new(SharedMemory::anonymous(len).expect("memory"));
-        Arc::new(Self { own: memory(), left_behind: memory(), left: Arc::clone(left) })
+        let stored = (0..len.div_ceil(PAGE)).map(|_| AtomicBool::new(false)).collect();
+        Arc::new(Self { own: memory(), left_behind: memory(), stored, left: Arc::clone(left) })
     }
 
     /// The memory that the owner left behind.
     pub fn heir(&self) -> Arc<Self> {
         let len = SharedMemory::len(&self.own);
         let heir = Self::new(len, &self.left);
-        let mut bytes = [0; 4096];
-        for at in (0..len).step_by(bytes.len()) {
-            let page = &mut bytes[..(len - at).min(4096)];
+        let mut bytes = [0; PAGE];
+        for at in (0..len).step_by(PAGE).filter(|at| self.is_stored(*at as u64).load(Ordering::Relaxed)) {
+            let page = &mut bytes[..(len - at).min(PAGE)];
             self.left_behind.read_bytes(at as u64, page).expect("inside");
-            // Pages that have not been written are not there yet, and cost time to have.
-            if *page != [0; 4096][..page.len()] {
-                heir.own.write_bytes(at as u64, page).expect("inside");
-                heir.left_behind.write_bytes(at as u64, page).expect("inside");
-            }
+            heir.own.write_bytes(at as u64, page).expect("inside");
+            heir.left_behind.write_bytes(at as u64, page).expect("inside");
+            heir.is_stored(at as u64).store(true, Ordering::Relaxed);
         }
         heir
     }
 
-    fn lives(&self) -> bool {
-        self.left.take()
+    fn is_stored(&self, offset: u64) -> &AtomicBool {
+        &self.stored[offset as usize / PAGE]
+    }
+
+    /// Whether a store to a word is left behind.
+    fn lives(&self, offset: u64) -> bool {
+        let lives = self.left.take();
+        if lives {
+            self.is_stored(offset).store(true, Ordering::Relaxed);
+        }
+        lives
     }
 }
 
@@ -133,7 +145,7 @@ impl NodeMemory for Mortal {
         let mut at = 0;
         while at < bytes.len() {
             let end = ((offset as usize + at) / 8 * 8 + 8 - offset as usize).min(bytes.len());
-            if self.lives() {
+            if self.lives(offset + at as u64) {
                 self.left_behind.write_bytes(offset + at as u64, &bytes[at..end])?;
             }
             at = end;
@@ -155,7 +167,7 @@ impl NodeMemory for Mortal {
 
     fn store_relaxed(&self, offset: u64, value: u64) -> Result<(), AccessError> {
         self.own.store_relaxed(offset, value)?;
-        if self.lives() { self.left_behind.store_relaxed(offset, value) } else { Ok(()) }
+        if self.lives(offset) { self.left_behind.store_relaxed(offset, value) } else { Ok(()) }
     }
 
     fn store_release(&self, offset: u64, value: u64) -> Result<(), AccessError> {
