@@ -48,12 +48,16 @@ impl Line {
         // floor(floor(256 * slope * dx) + c) / 256) = floor(slope * dx + c / 256), because c is an
         // integer and the floor of a quotient by an integer may be taken after the floor of its
         // dividend.
-        let shift = ((self.0 >> 32) as u8).wrapping_sub(42);
-        let scaled = if shift < 64 {
-            // Keys that lie 2^11 apart or more, of which one word of the product is enough: it is
+        let (shift, mantissa) = ((self.0 >> 32) as u8, u64::from(self.0 as u32));
+        let scaled = if shift.wrapping_sub(42) < 64 {
+            // Keys that lie 2^11 apart or more, of which the high word of a product is enough: it is
             // below 2^62, and what follows is no more.
-            let rise = (u128::from(dx) * u128::from(u64::from(self.0 as u32) << 30)) >> 64;
-            (rise as u64 >> shift) as i64
+            let rise = (u128::from(dx) * u128::from(mantissa << 30)) >> 64;
+            (rise as u64 >> (shift - 42)) as i64
+        } else if (10..42).contains(&shift) {
+            // Keys that lie closer together, of which the low word is enough. Where that is not all
+            // of the product, it is at or above 2^31, and no intercept brings it back.
+            dx.checked_mul(mantissa).map_or(1 << 56, |product| product >> (shift - 8)) as i64
         } else {
             // Past 2^48 slots no intercept brings it back.
             self.scaled(dx).min(1 << 56) as i64
