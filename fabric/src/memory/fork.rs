@@ -29,6 +29,11 @@ pub struct ForkFlag {
 const RAISED: usize = 0;
 const OWN: usize = 1;
 
+/// What is in the first word while it is raised: that it is this process's, as no other finds it
+/// so, or that the process's number tells.
+const RAISED_HERE: u64 = 1;
+const RAISED_BY_OWNER: u64 = 2;
+
 impl ForkFlag {
     /// A raised flag of this process.
     ///
@@ -52,10 +57,14 @@ impl ForkFlag {
 
     /// Raises it, for this process from here on.
     pub fn raise(&self) {
-        if let Some(owner) = &self.owner {
-            owner.store(number_of(getpid()), Ordering::Relaxed);
-        }
-        self.word(RAISED).store(1, Ordering::Relaxed);
+        let raised = match &self.owner {
+            Some(owner) => {
+                owner.store(number_of(getpid()), Ordering::Relaxed);
+                RAISED_BY_OWNER
+            }
+            None => RAISED_HERE,
+        };
+        self.word(RAISED).store(raised, Ordering::Relaxed);
         self.word(OWN).store(1, Ordering::Relaxed);
     }
 
@@ -67,7 +76,8 @@ impl ForkFlag {
     /// Whether it is raised, by this process.
     #[inline]
     pub fn is_raised(&self) -> bool {
-        self.word(RAISED).load(Ordering::Relaxed) != 0 && self.is_owners()
+        let raised = self.word(RAISED).load(Ordering::Relaxed);
+        raised == RAISED_HERE || self.is_raised_by_owner(raised)
     }
 
     /// Whether it was raised by another process, from which this one was forked.
@@ -75,7 +85,11 @@ impl ForkFlag {
         self.word(OWN).load(Ordering::Relaxed) == 0 || !self.is_owners()
     }
 
-    #[inline]
+    #[cold]
+    fn is_raised_by_owner(&self, raised: u64) -> bool {
+        raised == RAISED_BY_OWNER && self.is_owners()
+    }
+
     fn is_owners(&self) -> bool {
         self.owner.as_ref().is_none_or(|owner| owner.load(Ordering::Relaxed) == number_of(getpid()))
     }
@@ -122,6 +136,7 @@ mod tests {
     #[test]
     fn where_the_kernel_wipes_nothing_the_process_number_tells() {
         let flag = ForkFlag { owner: Some(AtomicU64::new(0)), ..ForkFlag::raised().unwrap() };
+        flag.word(RAISED).store(RAISED_BY_OWNER, Ordering::Relaxed);
         assert!(!flag.is_raised() && flag.is_inherited(), "another process's");
         flag.raise();
         assert!(flag.is_raised() && !flag.is_inherited());
