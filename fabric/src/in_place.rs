@@ -3,9 +3,6 @@
 use crate::error::FabricError;
 use crate::memory::Words;
 
-/// Bytes on either side of what [`InPlace::prefetch_around`] fetches the lines of.
-pub(crate) const AROUND: usize = 256;
-
 /// One area that the processor can load from where it lies.
 ///
 /// What is looked at this way counts as READ: [`count`](Self::count) has the caller say of how many
@@ -21,11 +18,18 @@ pub trait InPlace {
     /// Hints that `bytes` bytes at `offset` will be looked at soon. Out of bounds it does nothing.
     fn prefetch(&self, offset: u64, bytes: usize);
 
-    /// Hints that the lines around `offset` will be looked at soon: up to 256 bytes on either side.
-    /// As [`prefetch`](Self::prefetch), in fewer instructions.
+    /// Hints that the cache line at `offset` will be looked at soon, and `lines` of 64 bytes on
+    /// either side of it. As [`prefetch`](Self::prefetch), in fewer instructions where `lines` is a
+    /// constant.
     #[inline(always)]
-    fn prefetch_around(&self, offset: u64) {
-        self.prefetch(offset.saturating_sub(AROUND as u64), 2 * AROUND + 8);
+    fn prefetch_around(&self, offset: u64, lines: usize) {
+        self.prefetch(offset.saturating_sub(64 * lines as u64), 128 * lines + 8);
+    }
+
+    /// As [`prefetch`](Self::prefetch), of bytes that lie in two cache lines at most.
+    #[inline(always)]
+    fn prefetch_short(&self, offset: u64, bytes: usize) {
+        self.prefetch(offset, bytes);
     }
 
     /// The words of `bytes` bytes at `offset`; both must be multiples of eight.
@@ -90,8 +94,13 @@ impl<L: InPlace> InPlace for &mut L {
     }
 
     #[inline(always)]
-    fn prefetch_around(&self, offset: u64) {
-        (**self).prefetch_around(offset);
+    fn prefetch_around(&self, offset: u64, lines: usize) {
+        (**self).prefetch_around(offset, lines);
+    }
+
+    #[inline(always)]
+    fn prefetch_short(&self, offset: u64, bytes: usize) {
+        (**self).prefetch_short(offset, bytes);
     }
 
     #[inline(always)]

@@ -304,15 +304,25 @@ impl SharedMemory {
         }
     }
 
-    /// Hints that `LINES` cache lines on either side of `offset` will be read soon. Out of bounds it
-    /// does nothing that can be seen.
+    /// Hints that the cache lines of the first and the last of `len` bytes at `offset` will be read
+    /// soon. Out of bounds it does nothing that can be seen.
     #[inline(always)]
-    pub fn prefetch_around<const LINES: usize>(&self, offset: u64) {
+    pub fn prefetch_short(&self, offset: u64, len: usize) {
+        // A prefetch of any address is allowed.
+        let first = self.base.as_ptr().wrapping_add(offset as usize);
+        copy::prefetch_line(first);
+        copy::prefetch_line(first.wrapping_add(len.wrapping_sub(1)));
+    }
+
+    /// Hints that the cache line at `offset` will be read soon, and `lines` on either side of it. Out
+    /// of bounds it does nothing that can be seen.
+    #[inline(always)]
+    pub fn prefetch_around(&self, offset: u64, lines: usize) {
         // A prefetch of any address is allowed.
         let middle = self.base.as_ptr().wrapping_add(offset as usize);
         copy::prefetch_line(middle);
         let mut line = 1;
-        while line <= LINES {
+        while line <= lines {
             copy::prefetch_line(middle.wrapping_sub(64 * line));
             copy::prefetch_line(middle.wrapping_add(64 * line));
             line += 1;

@@ -2,7 +2,7 @@
 //! segments.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use fpcache_index::Directory;
+use fpcache_index::{Directory, ScalarSteps};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -77,11 +77,13 @@ fn locate_tree(tree: &Directory<u64, Entry>, key: u64) -> u64 {
 fn find_in_stages(tree: &Directory<u64, Entry>, keys: &[u64]) -> u64 {
     let mut pages = [None; 16];
     for (page, key) in pages.iter_mut().zip(keys) {
-        *page = tree.page_for(key);
+        *page = tree.page_for(key, ScalarSteps);
     }
     let pages = || pages.iter().flatten().zip(keys);
-    pages().for_each(|(page, key)| page.prefetch(key));
-    pages().map(|(page, key)| page.find_shared(key).expect("not empty").0[0]).fold(0, u64::wrapping_add)
+    pages().for_each(|(page, key)| page.prefetch(key, ScalarSteps));
+    pages()
+        .map(|(page, key)| page.find_shared(key, ScalarSteps).expect("not empty").0[0])
+        .fold(0, u64::wrapping_add)
 }
 
 fn locate_map(map: &BTreeMap<u64, Entry>, key: u64) -> u64 {

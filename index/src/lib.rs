@@ -53,6 +53,7 @@ mod window;
 
 pub use directory::{
     Builder as DirectoryBuilder, Directory, DirectoryError, DirectoryKey, Located, PageRef, RangeIter,
+    ScalarSteps, Steps,
 };
 pub use line::Line;
 pub use model::SegmentModel;

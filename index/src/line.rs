@@ -55,8 +55,8 @@ impl Line {
             let rise = (u128::from(dx) * u128::from(mantissa << 30)) >> 64;
             (rise as u64 >> (shift - 42)) as i64
         } else if (10..42).contains(&shift) {
-            // Keys that lie closer together, of which the low word is enough. Where that is not all
-            // of the product, it is at or above 2^31, and no intercept brings it back.
+            // Keys that lie closer together, of which the low word is enough. A product that has more
+            // is at or above 2^31 once shifted, and no intercept brings it back.
             dx.checked_mul(mantissa).map_or(1 << 56, |product| product >> (shift - 8)) as i64
         } else {
             // Past 2^48 slots no intercept brings it back.

@@ -3,7 +3,7 @@
 
 mod separators;
 
-use fpcache_index::{Directory, DirectoryError, DirectoryKey};
+use fpcache_index::{Directory, DirectoryError, DirectoryKey, ScalarSteps};
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -57,9 +57,13 @@ fn assert_located<N: Numbering>(tree: &Tree<N>, map: &Map, key: u32) {
     assert_eq!(tree.find(wanted).copied(), expected.map(|(_, _, entry)| entry), "key {key}");
     let shared = expected.map(|(start, ..)| N::shared(wanted, N::separator(start).borrow()));
     assert_eq!(tree.find_shared(wanted).map(|(_, shared)| shared), shared, "key {key}");
-    let page = tree.page_for(wanted);
-    page.iter().for_each(|page| page.prefetch(wanted));
-    assert_eq!(page.and_then(|page| page.find_shared(wanted)), tree.find_shared(wanted), "key {key}");
+    let page = tree.page_for(wanted, ScalarSteps);
+    page.iter().for_each(|page| page.prefetch(wanted, ScalarSteps));
+    assert_eq!(
+        page.and_then(|page| page.find_shared(wanted, ScalarSteps)),
+        tree.find_shared(wanted),
+        "key {key}"
+    );
     let after = expected.and_then(|(_, end, _)| Some((end?, map[&end?])));
     let found = tree.after(wanted).map(|(start, entry)| (N::number(start.borrow()), *entry));
     assert_eq!(found, after, "after key {key}");
@@ -262,7 +266,7 @@ fn the_highest_key_lies_in_the_last_range() {
                 let located = tree.locate(&key).expect("not empty");
                 assert_eq!((located.start, located.end, *located.entry), (last, None, segments - 1));
                 assert_eq!(
-                    tree.page_for(&key).and_then(|page| page.find_shared(&key)),
+                    tree.page_for(&key, ScalarSteps).and_then(|page| page.find_shared(&key, ScalarSteps)),
                     Some((&(segments - 1), 0))
                 );
                 assert_eq!(tree.range_from(&key).count(), 1);

@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::areas::{Area, Reach, fault};
 use crate::error::FabricError;
-use crate::in_place::{AROUND, InPlace};
+use crate::in_place::InPlace;
 use crate::memory::{OutOfBounds, PREFETCH_PER_READ, Words};
 use crate::verbs::AreaId;
 
@@ -43,8 +43,13 @@ impl InPlace for MappedInPlace<'_> {
     }
 
     #[inline(always)]
-    fn prefetch_around(&self, offset: u64) {
-        self.area.memory.prefetch_around::<{ AROUND / 64 }>(offset);
+    fn prefetch_around(&self, offset: u64, lines: usize) {
+        self.area.memory.prefetch_around(offset, lines);
+    }
+
+    #[inline(always)]
+    fn prefetch_short(&self, offset: u64, bytes: usize) {
+        self.area.memory.prefetch_short(offset, bytes);
     }
 
     #[inline(always)]

@@ -19,7 +19,7 @@ use super::{MemoryError, SharedMemory};
 /// number as well.
 #[derive(Debug)]
 pub struct ForkFlag {
-    /// Two words: whether it is raised, and whether this process has made it its own.
+    /// Two words: whether and how it is raised, and whether this process has made it its own.
     page: SharedMemory,
     /// Whose it is, where the kernel does not wipe the page.
     owner: Option<AtomicU64>,

@@ -8,9 +8,10 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use fpcache_fabric::Words;
+use fpcache_index::{ScalarSteps, Steps};
 
-use super::hits::Hits;
-use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
+use super::hits::{Hits, PackedHits};
+use super::kernels::{CallWithKernels, Fingerprints, Kernels, WithKernels, kernels};
 use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::{SlotStride, VECTOR_WORDS};
 use crate::fingerprint::FingerprintWidth;
@@ -23,6 +24,13 @@ const FROZEN_STATE: i64 = 3;
 const STEP_WORDS: usize = 4;
 
 kernels!(std::convert::identity; "avx2", "bmi1", "bmi2", "popcnt");
+
+/// See [`Steps::count_not_above`]: vectors of four take no fewer instructions.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn step(items: &[u64; 8], head: u64) -> usize {
+    ScalarSteps.count_not_above(items, head)
+}
 
 /// `wanted` in every lane.
 #[inline]
@@ -192,7 +200,7 @@ impl MatchState {
 /// See [`Kernels::hits_in`]. No branch depends on what the window holds.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
+fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> PackedHits {
     // Fingerprints are lanes of the words they lie in.
     debug_assert!(window.skip.is_multiple_of(W));
     let (words, needle) = (window.words, broadcast::<W>(wanted));
@@ -202,7 +210,7 @@ fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
     let skip = window.skip % 8;
     let used = window.used.min((8 * count).saturating_sub(skip)) / W * W;
     if used == 0 {
-        return Hits::default();
+        return Hits::default().into();
     }
     let end = skip + used;
     // The words that the window ends in, and the last vector with them; it has words of the one
@@ -226,6 +234,7 @@ fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
         first: ((8 * seen.at) as u32 + seen.hit.trailing_zeros()).wrapping_sub(skip as u32) / W as u32,
         frozen: _mm256_testz_si256(seen.frozen, seen.frozen) == 0,
     }
+    .into()
 }
 
 /// See [`Kernels::find_in`].

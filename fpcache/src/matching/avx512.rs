@@ -9,9 +9,10 @@ use std::arch::x86_64::*;
 use std::hint::select_unpredictable;
 
 use fpcache_fabric::Words;
+use fpcache_index::Steps;
 
-use super::hits::Hits;
-use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
+use super::hits::{Hits, PackedHits};
+use super::kernels::{CallWithKernels, Fingerprints, Kernels, WithKernels, kernels};
 use super::nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
@@ -115,24 +116,35 @@ unsafe fn load_masked(at: *const u8, bytes: u64) -> __m512i {
 /// Bytes of a vector, and of a cache line.
 const LINE: usize = 64;
 
+/// See [`Steps::count_not_above`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+fn step(items: &[u64; 8], head: u64) -> usize {
+    const ALL_BUT_FIRST: u8 = 0xfe;
+    // SAFETY: these are the 64 bytes of an array.
+    let items = unsafe { _mm512_loadu_si512(items.as_ptr().cast()) };
+    let head = _mm512_set1_epi64(head as i64);
+    _mm512_mask_cmple_epu64_mask(ALL_BUT_FIRST, items, head).count_ones() as usize
+}
+
 /// See [`Kernels::hits_in`]. Most windows have three cache lines at most.
 ///
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> Hits {
+unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> PackedHits {
     // Fingerprints are lanes of the lines they lie in.
     debug_assert!(window.at.addr().is_multiple_of(W));
     // Zeros stand for what is not the window's.
     debug_assert!(wanted << (64 - 8 * W) != 0);
     if window.at.addr() % LINE + window.len > 3 * LINE {
         // SAFETY: the caller vouches.
-        return unsafe { count_long::<W>(window, wanted) };
+        return unsafe { count_long::<W>(window, wanted) }.into();
     }
     // SAFETY: the caller vouches.
     let (count, first, frozen) = unsafe { count_lines::<W>(window, wanted) };
-    Hits { count, first, frozen }
+    Hits { count, first, frozen }.into()
 }
 
 /// [`count`] of any number of cache lines.

@@ -12,3 +12,26 @@ pub struct Hits {
     /// that shows it speaks for itself.
     pub frozen: bool,
 }
+
+/// Hits in two registers, in which functions that are not inlined return them: how many, with
+/// whether any is frozen in the highest bit, and the first.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct PackedHits(u32, u32);
+
+#[cfg(target_arch = "x86_64")]
+impl From<Hits> for PackedHits {
+    #[inline(always)]
+    fn from(hits: Hits) -> Self {
+        // No window has 2^31 fingerprints.
+        Self(hits.count | u32::from(hits.frozen) << 31, hits.first)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl From<PackedHits> for Hits {
+    #[inline(always)]
+    fn from(PackedHits(count, first): PackedHits) -> Self {
+        Self { count: count & u32::MAX >> 1, first, frozen: count >> 31 != 0 }
+    }
+}

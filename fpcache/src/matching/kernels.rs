@@ -1,6 +1,7 @@
 //! Kernels over words that other processes may change, and code that is compiled for each.
 
 use fpcache_fabric::Words;
+use fpcache_index::Steps;
 
 use super::hits::Hits;
 use super::nearest::{NearestQuery, NearestSlot};
@@ -19,8 +20,9 @@ pub struct Fingerprints<'a> {
     pub(crate) width: FingerprintWidth,
 }
 
-/// Searches in words that other processes may change. Each word is loaded once.
-pub(crate) trait Kernels: Copy {
+/// Searches in words that other processes may change, each of which is loaded once, and in
+/// directories, which are private.
+pub(crate) trait Kernels: Steps {
     /// How many fingerprints in `window` equal `wanted`, which is a key's, so not EMPTY, and where
     /// the first one is. Nearly always there is one at most, and this is the short way to it. A
     /// trailing part of `window` shorter than one fingerprint is ignored.
@@ -58,6 +60,16 @@ pub(crate) trait WithKernels {
     fn run<M: Kernels>(self, kernels: M) -> Self::Output;
 }
 
+/// The same for code that takes three arguments, which stay in registers where each is of two words
+/// at most: a value of work would be spilled to be handed over.
+pub(crate) trait CallWithKernels<A, B, C> {
+    /// Its result.
+    type Output;
+
+    /// Runs it.
+    fn call<M: Kernels>(kernels: M, first: A, second: B, third: C) -> Self::Output;
+}
+
 impl<'a> Fingerprints<'a> {
     /// `count` fingerprints, from the first byte of these words on; fewer if the words end before.
     pub fn new(width: FingerprintWidth, count: usize, words: &'a [u64]) -> Self {
@@ -65,7 +77,7 @@ impl<'a> Fingerprints<'a> {
     }
 }
 
-/// A module's kernels as a type. The module has functions `count` and `scan`, of what `$of` makes
+/// A module's kernels as a type. The module has functions `step`, `count` and `scan`, the last two of what `$of` makes
 /// of a window, and `scan_slots`, `nearest` and `is_changed`, compiled for these features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! kernels {
@@ -85,6 +97,13 @@ macro_rules! kernels {
                 // SAFETY: values of this type are made where these features were seen.
                 unsafe { run(self, work) }
             }
+
+            /// The same, of code that takes arguments.
+            #[inline(always)]
+            pub(super) fn call<W: CallWithKernels<A, B, C>, A, B, C>(self, a: A, b: B, c: C) -> W::Output {
+                // SAFETY: as for `run`.
+                unsafe { call::<W, A, B, C>(self, a, b, c) }
+            }
         }
 
         $(#[target_feature(enable = $feature)])*
@@ -92,19 +111,33 @@ macro_rules! kernels {
             work.run(here)
         }
 
+        $(#[target_feature(enable = $feature)])*
+        fn call<W: CallWithKernels<A, B, C>, A, B, C>(here: Here, a: A, b: B, c: C) -> W::Output {
+            W::call(here, a, b, c)
+        }
+
+        impl Steps for Here {
+            #[inline(always)]
+            fn count_not_above(self, items: &[u64; 8], head: u64) -> usize {
+                // SAFETY: as for `run`.
+                unsafe { step(items, head) }
+            }
+        }
+
         impl Kernels for Here {
             #[inline(always)]
             fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
                 let (width, window) = (window.width, $of(window));
                 // SAFETY: as for `run`; a window's words may be loaded.
-                unsafe {
+                let hits = unsafe {
                     match width {
                         FingerprintWidth::Bits8 => count::<1>(window, wanted),
                         FingerprintWidth::Bits16 => count::<2>(window, wanted),
                         FingerprintWidth::Bits32 => count::<4>(window, wanted),
                         FingerprintWidth::Bits64 => count::<8>(window, wanted),
                     }
-                }
+                };
+                hits.into()
             }
 
             #[inline(never)]

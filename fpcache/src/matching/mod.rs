@@ -18,11 +18,12 @@ mod stride;
 
 pub use hits::Hits;
 pub use kernels::Fingerprints;
-pub(crate) use kernels::{Kernels, WithKernels};
+pub(crate) use kernels::{CallWithKernels, Kernels, WithKernels};
 pub(crate) use nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
 pub use stride::SlotStride;
 
 use fpcache_fabric::Words;
+use fpcache_index::Steps;
 
 use portable::Portable;
 
@@ -92,12 +93,25 @@ impl Matcher {
         with_kernels!(self, kernels => kernels.run(work))
     }
 
+    /// The same, of code that takes arguments.
+    #[inline(always)]
+    pub(crate) fn call<W: CallWithKernels<A, B, C>, A, B, C>(&self, a: A, b: B, c: C) -> W::Output {
+        with_kernels!(self, kernels => kernels.call::<W, A, B, C>(a, b, c))
+    }
+
     /// Appends to `found` the index, counted from `base`, of every fingerprint in `window` that
     /// equals `wanted`, in ascending order. Returns whether any fingerprint was FROZEN. A trailing
     /// part of `window` shorter than one fingerprint is ignored.
     #[inline]
     pub fn find(&self, window: Fingerprints<'_>, wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
         self.find_in(window, wanted, base, found, &mut Vec::new())
+    }
+}
+
+impl Steps for Matcher {
+    #[inline]
+    fn count_not_above(self, items: &[u64; 8], head: u64) -> usize {
+        with_kernels!(self, kernels => kernels.count_not_above(items, head))
     }
 }
 
@@ -204,6 +218,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_kernel_takes_a_step_of_a_directory_as_scalars_do(
+            mut items in prop_oneof![any::<[u64; 8]>(), prop::array::uniform8(0u64..4), prop::array::uniform8(!3u64..)],
+            head in prop_oneof![any::<u64>(), 0u64..4, !3u64..],
+        ) {
+            items.sort_unstable();
+            items[0] = items[0].min(head);
+            let expected = items[1..].iter().filter(|item| **item <= head).count();
+            for matcher in Matcher::available() {
+                prop_assert_eq!(matcher.count_not_above(&items, head), expected, "{}", matcher.name());
+            }
+        }
+
         #[test]
         fn every_kernel_finds_the_slots_that_show_a_key(
             words in prop::collection::vec(prop_oneof![0u64..8, any::<u64>()], 0..300),

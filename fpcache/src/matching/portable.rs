@@ -1,10 +1,11 @@
 //! The portable kernels, and the measure of the others.
 
 use fpcache_fabric::Words;
+use fpcache_index::{ScalarSteps, Steps};
 use zerocopy::IntoBytes;
 
 use super::hits::Hits;
-use super::kernels::{Fingerprints, Kernels, WithKernels};
+use super::kernels::{CallWithKernels, Fingerprints, Kernels, WithKernels};
 use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
 use super::stride::{self, SlotStride};
 use crate::fingerprint::FingerprintWidth;
@@ -17,6 +18,20 @@ impl Portable {
     /// Runs code over these kernels.
     pub(super) fn run<W: WithKernels>(self, work: W) -> W::Output {
         work.run(self)
+    }
+
+    /// The same, of code that takes arguments. A call, as it is with other kernels: the caller needs
+    /// the fewer registers.
+    #[inline(never)]
+    pub(super) fn call<W: CallWithKernels<A, B, C>, A, B, C>(self, a: A, b: B, c: C) -> W::Output {
+        W::call(self, a, b, c)
+    }
+}
+
+impl Steps for Portable {
+    #[inline(always)]
+    fn count_not_above(self, items: &[u64; 8], head: u64) -> usize {
+        ScalarSteps.count_not_above(items, head)
     }
 }
 

@@ -52,8 +52,7 @@ pub fn look_up_word<K: KeySpace, E: Endpoint>(
         return None;
     }
     let Ok(Some(look)) = endpoint.in_place(REGION) else { return None };
-    let (records, copy) = (&mut scratch.record, &mut scratch.lists.copy);
-    scratch.matcher.run(WordLookup { look, table, key, records, copy })
+    scratch.matcher.call::<WordLookup, _, _, _>(look, (table, key), &mut scratch.lists.copy)
 }
 
 /// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does,

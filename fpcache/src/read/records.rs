@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 /// Bytes that are kept from one long value to the next.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Slots and values that were found, one after the other.
+/// Slots and values that were found, one after the other; keys of a group may leave words unused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
     words: Vec<u64>,
@@ -53,11 +53,21 @@ impl Records {
         start + bytes.start..start + bytes.end
     }
 
-    /// Keeps a value of `bytes` bytes, eight at most, and says where it lies.
+    /// Keeps this many words, into which values may be [`put`](Self::put), and says which is the
+    /// first.
+    pub(super) fn keep_words(&mut self, words: usize) -> usize {
+        self.room(words);
+        let first = self.used;
+        self.used += words;
+        first
+    }
+
+    /// Puts a value of `bytes` bytes, eight at most, into a word that is kept, and says where it
+    /// lies.
     #[inline(always)]
-    pub(super) fn keep_word(&mut self, value: u64, bytes: usize) -> Range<usize> {
-        self.room(1)[0] = value.to_le();
-        self.keep(1, 0..bytes)
+    pub(super) fn put(&mut self, word: usize, value: u64, bytes: usize) -> Range<usize> {
+        self.words[word] = value.to_le();
+        8 * word..8 * word + bytes
     }
 
     /// Keeps a value that came otherwise.
@@ -67,7 +77,7 @@ impl Records {
         self.keep(words, 0..value.len())
     }
 
-    /// Bytes that [`keep`](Self::keep) has told of.
+    /// Bytes that [`keep`](Self::keep) or [`put`](Self::put) has told of.
     #[inline(always)]
     pub(super) fn bytes(&self, at: Range<usize>) -> &[u8] {
         &self.words.as_bytes()[at]

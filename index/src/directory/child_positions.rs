@@ -2,7 +2,7 @@
 //! takes.
 
 use super::key::DirectoryKey;
-use super::separators::Separators;
+use super::separators::{ScalarSteps, Separators};
 use std::borrow::Borrow;
 
 /// Changes one separator of a page of `children`.
@@ -22,7 +22,8 @@ pub(super) fn set<K: DirectoryKey + ?Sized>(
 /// Index of the greatest separator at or below `key`, 0 if all are above. May lie after the last
 /// child and then means that one.
 pub(super) fn position<K: DirectoryKey + ?Sized>(separators: &Separators<K::Text>, key: &K) -> usize {
-    K::enter(K::first(separators), key).map_or(0, |mut trail| K::search_group(separators, key, &mut trail))
+    K::enter(K::first(separators), key)
+        .map_or(0, |mut trail| K::search_group(separators, key, &mut trail, ScalarSteps))
 }
 
 /// Index of the greatest separator below `key`, 0 if none is below.

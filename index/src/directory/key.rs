@@ -1,7 +1,7 @@
 //! The traits that a directory's separators implement.
 
 use super::leaf::Leaf;
-use super::separators::Separators;
+use super::separators::{Separators, Steps};
 use std::fmt::Debug;
 
 /// A kind of key that a [`super::Directory`] can have: `u64`, or `[u8]` in lexicographic order.
@@ -71,14 +71,29 @@ pub trait SeparatorKind: ToOwned {
     fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail) -> usize;
 
     /// As [`SeparatorKind::search_block`], in a group.
-    fn search_group(separators: &Separators<Self::Text>, key: &Self, trail: &mut Self::Trail) -> usize;
+    fn search_group(
+        separators: &Separators<Self::Text>,
+        key: &Self,
+        trail: &mut Self::Trail,
+        steps: impl Steps,
+    ) -> usize;
 
     /// As [`SeparatorKind::search_block`], in a leaf.
-    fn search_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: &mut Self::Trail) -> usize;
+    fn search_leaf<T>(
+        leaf: &Leaf<Self::Text, T>,
+        key: &Self,
+        trail: &mut Self::Trail,
+        steps: impl Steps,
+    ) -> usize;
 
     /// Where the block of entries of a leaf begins among which [`SeparatorKind::search_leaf`] is
     /// going to look, or a neighbour of it.
-    fn block_of_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: Self::Trail) -> usize;
+    fn block_of_leaf<T>(
+        leaf: &Leaf<Self::Text, T>,
+        key: &Self,
+        trail: Self::Trail,
+        steps: impl Steps,
+    ) -> usize;
 
     /// How many bytes the key shares with the separator found last.
     fn shared(trail: Self::Trail) -> usize;

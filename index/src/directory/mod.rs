@@ -21,6 +21,7 @@ pub use key::DirectoryKey;
 use leaf_nodes::separator;
 pub use page::PageRef;
 use root_tree::Top;
+pub use separators::{ScalarSteps, Steps};
 use std::borrow::Borrow;
 use std::fmt;
 use thiserror::Error;
@@ -73,9 +74,11 @@ use thiserror::Error;
 /// pages all the way up, as B+-trees are, took as long for a key that waits for the last answer, up
 /// to a fifth longer for independent keys, and a fifth to two fifths longer to replace a segment.
 /// Steps of four instead of eight were slower when a key waits for the last answer, and no quicker
-/// else. Steps in AVX-512 take half the instructions, but each waits longer: a vector comparison,
-/// the way of its mask to a register and a count are 20 % slower than seven comparisons when a key
-/// waits for the last answer, and in the static tree alone they changed nothing.
+/// else. Steps in AVX-512 take a third of the instructions, but each waits longer: a vector
+/// comparison, the way of its mask to a register and a count are 20 % slower than seven comparisons
+/// when a key waits for the last answer, and in the static tree alone they changed nothing. Where a
+/// lookup goes on to memory, how many instructions lie between two of its waits counts for more, so
+/// that the caller says which [`Steps`] are taken.
 pub struct Directory<K: DirectoryKey + ?Sized, T> {
     top: Top<K, T>,
     len: usize,
@@ -183,15 +186,21 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// from their beginning on, which the search knows anyway. 0 for `u64` keys.
     #[inline]
     pub fn find_shared(&self, key: &K) -> Option<(&T, usize)> {
-        self.top.find(key).and_then(|(leaf, at, shared)| Some((leaf.entry(at)?, shared)))
+        self.find_shared_by(key, ScalarSteps)
+    }
+
+    /// The same, by these steps where keys are `u64`s; byte strings have their own.
+    #[inline(always)]
+    pub fn find_shared_by(&self, key: &K, steps: impl Steps) -> Option<(&T, usize)> {
+        self.top.find(key, steps).and_then(|(leaf, at, shared)| Some((leaf.entry(at)?, shared)))
     }
 
     /// The page whose entries' ranges hold `key`, of which nothing has been read yet: the first of
     /// the stages of a lookup, between which other keys can have theirs. `None` only if the
-    /// directory is empty.
-    #[inline]
-    pub fn page_for(&self, key: &K) -> Option<PageRef<'_, K, T>> {
-        PageRef::find(&self.top, key)
+    /// directory is empty. By these steps, as [`Directory::find_shared_by`].
+    #[inline(always)]
+    pub fn page_for(&self, key: &K, steps: impl Steps) -> Option<PageRef<'_, K, T>> {
+        PageRef::find(&self.top, key, steps)
     }
 
     /// As [`Directory::find`], with the ends of the range. They cost little more if keys are
@@ -199,7 +208,7 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// allocations.
     #[inline]
     pub fn locate(&self, key: &K) -> Option<Located<'_, K, T>> {
-        let (leaf, at, _) = self.top.find(key)?;
+        let (leaf, at, _) = self.top.find(key, ScalarSteps)?;
         let (start, entry) = (separator::<K, T>(leaf, at)?, leaf.entry(at)?);
         Some(Located { start, end: separator::<K, T>(leaf, at + 1).or_else(|| self.after_leaf(key)), entry })
     }

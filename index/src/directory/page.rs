@@ -2,7 +2,7 @@
 
 use super::key::{DirectoryKey, LeafOf};
 use super::root_tree::Top;
-use super::separators::BLOCK;
+use super::separators::{BLOCK, Steps};
 use crate::prefetch;
 use std::fmt;
 use std::slice;
@@ -34,11 +34,11 @@ impl<K: DirectoryKey + ?Sized, T> fmt::Debug for PageRef<'_, K, T> {
 }
 
 impl<'a, K: DirectoryKey + ?Sized, T> PageRef<'a, K, T> {
-    #[inline]
-    pub(super) fn find(top: &'a Top<K, T>, key: &K) -> Option<Self> {
+    #[inline(always)]
+    pub(super) fn find(top: &'a Top<K, T>, key: &K, steps: impl Steps) -> Option<Self> {
         let mut trail = top.enter(key);
         let leaf = match &mut trail {
-            Ok(trail) => top.leaf(key, trail)?,
+            Ok(trail) => top.leaf(key, trail, steps)?,
             Err(_) => top.first_leaf()?,
         };
         prefetch(slice::from_ref(leaf));
@@ -47,20 +47,20 @@ impl<'a, K: DirectoryKey + ?Sized, T> PageRef<'a, K, T> {
 
     /// Asks for the entries among which `key` is, the key for which the page was found, without
     /// waiting for them. Reads the page's pivots.
-    #[inline]
-    pub fn prefetch(&self, key: &K) {
-        let start = self.trail.map_or(0, |trail| K::block_of_leaf(self.leaf, key, trail));
+    #[inline(always)]
+    pub fn prefetch(&self, key: &K, steps: impl Steps) {
+        let start = self.trail.map_or(0, |trail| K::block_of_leaf(self.leaf, key, trail, steps));
         let entries = self.leaf.entries.get(start..).unwrap_or_default();
         prefetch(entries.first_chunk::<BLOCK>().map_or(entries, |block| block));
     }
 
     /// As [`super::Directory::find_shared`], for the key for which the page was found; for others
     /// it is some entry of the page.
-    #[inline]
-    pub fn find_shared(&self, key: &K) -> Option<(&'a T, usize)> {
+    #[inline(always)]
+    pub fn find_shared(&self, key: &K, steps: impl Steps) -> Option<(&'a T, usize)> {
         match self.trail {
             Ok(mut trail) => {
-                let at = K::search_leaf(self.leaf, key, &mut trail);
+                let at = K::search_leaf(self.leaf, key, &mut trail, steps);
                 Some((self.leaf.entry(at)?, K::shared(trail)))
             }
             Err(shared) => Some((self.leaf.entry(0)?, shared)),

@@ -3,7 +3,7 @@
 use super::key::{DirectoryKey, SeparatorKind};
 use super::leaf::{LEAF, Leaf};
 use super::node::chunks;
-use super::separators::{BLOCK, Separators, count_not_above, step};
+use super::separators::{BLOCK, Separators, Steps, count_not_above};
 use std::array;
 use std::sync::Arc;
 
@@ -73,27 +73,27 @@ impl SeparatorKind for u64 {
     }
 
     #[inline(always)]
-    fn search_group(separators: &Separators<()>, _: &u64, key: &mut u64) -> usize {
+    fn search_group(separators: &Separators<()>, _: &u64, key: &mut u64, steps: impl Steps) -> usize {
         let (blocks, _) = separators.heads.as_chunks();
-        let block = step(&separators.pivots, *key);
-        BLOCK * block + step(&blocks[block % BLOCK], *key)
+        let block = steps.count_not_above(&separators.pivots, *key);
+        BLOCK * block + steps.count_not_above(&blocks[block % BLOCK], *key)
     }
 
     #[inline(always)]
-    fn search_leaf<T>(leaf: &Leaf<(), T>, wanted: &u64, key: &mut u64) -> usize {
+    fn search_leaf<T>(leaf: &Leaf<(), T>, wanted: &u64, key: &mut u64, steps: impl Steps) -> usize {
         if leaf.entries.len() < BLOCK {
             return search_short(&leaf.entries, *key);
         }
-        let block = Self::block_of_leaf(leaf, wanted, *key);
+        let block = Self::block_of_leaf(leaf, wanted, *key, steps);
         let rest = leaf.entries[block..].first_chunk::<BLOCK>();
         block + rest.map_or(0, |[_, rest @ ..]| count_not_above(rest, |(head, _)| *head, *key))
     }
 
     #[inline(always)]
-    fn block_of_leaf<T>(leaf: &Leaf<(), T>, _: &u64, key: u64) -> usize {
+    fn block_of_leaf<T>(leaf: &Leaf<(), T>, _: &u64, key: u64, steps: impl Steps) -> usize {
         // The last block begins earlier, so as to be whole. Pivots that repeat the last separator
         // lead there too.
-        (BLOCK * step(&leaf.pivots, key)).min(leaf.entries.len().saturating_sub(BLOCK))
+        (BLOCK * steps.count_not_above(&leaf.pivots, key)).min(leaf.entries.len().saturating_sub(BLOCK))
     }
 
     #[inline(always)]
@@ -160,6 +160,7 @@ fn leaf<T>(entries: Arc<[(u64, T)]>) -> Leaf<(), T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::separators::ScalarSteps;
     use super::*;
 
     #[test]
@@ -167,7 +168,7 @@ mod tests {
         for len in 1..=LEAF as u64 {
             let leaf = leaf((1..=len).map(|i| (10 * i, i)).collect());
             for key in 0..10 * len + 20 {
-                let position = u64::search_leaf(&leaf, &key, &mut key.max(10)) as u64;
+                let position = u64::search_leaf(&leaf, &key, &mut key.max(10), ScalarSteps) as u64;
                 assert_eq!(position, (key / 10).clamp(1, len) - 1, "{len} {key}");
             }
         }

@@ -4,7 +4,7 @@ use super::group::LeafGroup;
 use super::key::{DirectoryKey, LeafOf};
 use super::leaf_nodes;
 use super::node::{TreeNode, change, chunks, counted_bytes, settle};
-use super::separators::PAGE;
+use super::separators::{PAGE, ScalarSteps, Steps};
 use std::alloc::Layout;
 use std::array;
 use std::borrow::Borrow;
@@ -161,9 +161,9 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     /// The leaf whose range holds `key`; `None` if no range does. `trail` knows how the key
     /// compares with the first separator, and then with the leaf's first.
     #[inline(always)]
-    pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail) -> Option<&LeafOf<K, T>> {
+    pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail, steps: impl Steps) -> Option<&LeafOf<K, T>> {
         let group = self.group_or_last(self.index.search(key, trail))?;
-        match group.leaves.get(K::search_group(&group.separators, key, trail)) {
+        match group.leaves.get(K::search_group(&group.separators, key, trail, steps)) {
             None => group.last_leaf(),
             leaf => leaf,
         }
@@ -172,11 +172,11 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     /// Leaf, and entry there, whose range holds `key`, and how many bytes that shares with the
     /// entry's separator; `None` if no range does.
     #[inline(always)]
-    pub(super) fn find(&self, key: &K) -> Option<(&LeafOf<K, T>, usize, usize)> {
+    pub(super) fn find(&self, key: &K, steps: impl Steps) -> Option<(&LeafOf<K, T>, usize, usize)> {
         match self.enter(key) {
             Ok(mut trail) => {
-                let leaf = self.leaf(key, &mut trail)?;
-                let at = K::search_leaf(leaf, key, &mut trail);
+                let leaf = self.leaf(key, &mut trail, steps)?;
+                let at = K::search_leaf(leaf, key, &mut trail, steps);
                 Some((leaf, at, K::shared(trail)))
             }
             Err(shared) => Some((self.first_leaf()?, 0, shared)),
@@ -195,9 +195,9 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
         let Ok(mut trail) = self.enter(key) else { return [0; 3] };
         let at = self.index.search(key, &mut trail).min(self.groups().saturating_sub(1));
         let Some(group) = self.group(at) else { return [0; 3] };
-        let leaf = K::search_group(&group.separators, key, &mut trail);
+        let leaf = K::search_group(&group.separators, key, &mut trail, ScalarSteps);
         let leaf = leaf.min(group.leaves.len().saturating_sub(1));
-        [at, leaf, K::search_leaf(&group.leaves[leaf], key, &mut trail)]
+        [at, leaf, K::search_leaf(&group.leaves[leaf], key, &mut trail, ScalarSteps)]
     }
 
     /// The last group with a separator below `key`, or the first.

@@ -41,6 +41,23 @@ pub(super) fn count_not_above<I>(items: &[I; STEP], head_of: impl Fn(&I) -> u64,
     items.iter().map(|item| usize::from(head_of(item) <= head)).sum()
 }
 
+/// One step of a search of `u64`s, as a processor takes it in the fewest instructions.
+pub trait Steps: Copy {
+    /// How many of the last seven of `items` are at or below `head`. They ascend, and the first is.
+    fn count_not_above(self, items: &[u64; 8], head: u64) -> usize;
+}
+
+/// Steps that every processor takes.
+#[derive(Clone, Copy, Debug)]
+pub struct ScalarSteps;
+
+impl Steps for ScalarSteps {
+    #[inline(always)]
+    fn count_not_above(self, items: &[u64; BLOCK], head: u64) -> usize {
+        step(items, head)
+    }
+}
+
 /// How many of `items`, which ascend, are at or below `head`, without the first, which is.
 #[inline(always)]
 pub(super) fn step(items: &[u64; BLOCK], head: u64) -> usize {

@@ -147,8 +147,14 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         }
         searched();
         let (mut are_all, mut trips, mut reads, mut bytes) = (true, 0, 0, 0);
-        for ((key, attempt), outcome) in keys.iter().zip(attempts.iter()).zip(outcomes) {
-            if self.verify(plan(attempt), (key, attempt), outcome)? {
+        let values = if Self::WORDS { self.records.keep_words(keys.len()) } else { 0 };
+        for (((key, attempt), outcome), word) in keys.iter().zip(attempts.iter()).zip(outcomes).zip(values..)
+        {
+            let is_answer = match Self::WORDS {
+                true => self.verify_word(plan(attempt), (key, attempt), outcome, word)?,
+                false => self.verify(plan(attempt), (key, attempt), outcome)?,
+            };
+            if is_answer {
                 trips = outcome.cost.round_trips.max(trips);
                 reads += outcome.cost.reads;
                 bytes += outcome.cost.bytes;
@@ -239,9 +245,6 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         (key, attempt): (&K::Key, &Attempt),
         outcome: &mut Outcome,
     ) -> Result<bool, ReadError> {
-        if Self::WORDS {
-            return self.verify_word(plan, (key, attempt), outcome);
-        }
         outcome.plan = plan;
         let seen = match attempt.slot {
             Slot::At(slot) => self.slot(key, attempt, slot, outcome)?,

@@ -12,7 +12,7 @@ use super::attempt::{Attempt, Attempts, Seen, Slot, searched};
 use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::layout::{RecordShape, SlotState, SlotWord};
-use crate::matching::{Kernels, WithKernels};
+use crate::matching::{CallWithKernels, Kernels};
 use crate::plan::Plan;
 use crate::read::outcome::Outcome;
 use crate::read::records::Records;
@@ -20,16 +20,9 @@ use crate::read::verify::Rules;
 use crate::read::{Cost, ReadError};
 use crate::table::Table;
 
-/// A lookup that may be all there is to it.
-pub(super) struct WordLookup<'a, K: KeySpace, L> {
-    pub(super) look: L,
-    pub(super) table: &'a Table<K>,
-    pub(super) key: &'a K::Key,
-    /// Not used: records stay in registers.
-    pub(super) records: &'a mut Records,
-    /// For words that were copied from where others may change them.
-    pub(super) copy: &'a mut Vec<u64>,
-}
+/// A lookup that may be all there is to it: of a key of a table, with room for words that are copied
+/// from where others may change them.
+pub(super) struct WordLookup;
 
 /// Where the common course led, in two registers.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +72,11 @@ impl WordAnswer {
     }
 }
 
+/// Marks what follows as rare, so that the default width is looked for first.
+#[cold]
+#[inline(never)]
+fn is_not_default() {}
+
 /// No answer. A call, so that the compiler knows what is rare.
 #[cold]
 #[inline(never)]
@@ -86,40 +84,57 @@ fn rare() -> Option<WordAnswer> {
     None
 }
 
-impl<K: KeySpace, L: InPlace> WithKernels for WordLookup<'_, K, L> {
+impl<'a, K: KeySpace, L: InPlace> CallWithKernels<L, (&'a Table<K>, &'a K::Key), &'a mut Vec<u64>>
+    for WordLookup
+{
     type Output = Option<WordAnswer>;
 
     #[inline(always)]
-    fn run<M: Kernels>(self, kernels: M) -> Option<WordAnswer> {
-        match self.table.view().geometry().width {
-            FingerprintWidth::Bits16 => self.answer::<M, 2>(kernels),
-            FingerprintWidth::Bits32 => self.answer::<M, 4>(kernels),
-            FingerprintWidth::Bits64 => self.answer::<M, 8>(kernels),
-            // No tables of words have these.
-            FingerprintWidth::Bits8 => None,
+    fn call<M: Kernels>(
+        kernels: M,
+        mut look: L,
+        of: (&Table<K>, &K::Key),
+        copy: &mut Vec<u64>,
+    ) -> Option<WordAnswer> {
+        let width = of.0.view().geometry().width;
+        if width == FingerprintWidth::Bits16 {
+            return answer::<K, L, M, 2>(kernels, &mut look, of, copy);
+        }
+        is_not_default();
+        match width {
+            FingerprintWidth::Bits32 => answer::<K, L, M, 4>(kernels, &mut look, of, copy),
+            FingerprintWidth::Bits64 => answer::<K, L, M, 8>(kernels, &mut look, of, copy),
+            // No tables of words have 8 bits, and 16 were seen to.
+            FingerprintWidth::Bits8 | FingerprintWidth::Bits16 => None,
         }
     }
 }
 
-impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
-    #[inline(always)]
-    fn answer<M: Kernels, const WIDTH: usize>(self, kernels: M) -> Option<WordAnswer> {
-        let Self { mut look, table, key, records, copy } = self;
-        let Some(directory) = table.view().models().resident() else { return rare() };
-        let Some(found) = directory.find_shared(key) else { return rare() };
-        let mut steps = Attempts::<_, _, _, WIDTH> { look: &mut look, table, kernels, records, copy };
-        let mut attempt = steps.locate_in(found, key, table.planner().single());
-        // The code to the end is one plan's.
-        if attempt.plan == Plan::Range {
-            steps.prefetch_first(&attempt);
-            attempt.slot = steps.search_slots(key, &attempt).ok()?;
-            steps.word(Plan::Range, key, &attempt)
-        } else {
-            // The record is likely to lie near the predicted slot.
-            steps.prefetch_near(&attempt);
-            attempt.slot = steps.match_window((key, &attempt)).ok()?;
-            steps.word(Plan::TwoStage, key, &attempt)
-        }
+#[inline(always)]
+fn answer<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize>(
+    kernels: M,
+    look: &mut L,
+    (table, key): (&Table<K>, &K::Key),
+    copy: &mut Vec<u64>,
+) -> Option<WordAnswer> {
+    // Not used: records stay in registers.
+    let records = &mut Records::default();
+    let Some(directory) = table.view().models().resident() else { return rare() };
+    let Some(found) = directory.find_shared_by(key, kernels) else { return rare() };
+    let mut steps = Attempts::<_, _, _, WIDTH> { look, table, kernels, records, copy };
+    let mut attempt = steps.locate_in(found, key, table.planner().single());
+    // The code to the end is one plan's.
+    if attempt.plan == Plan::Range {
+        steps.prefetch_first(&attempt);
+        attempt.slot = steps.search_slots(key, &attempt).ok()?;
+        steps.word(Plan::Range, key, &attempt)
+    } else {
+        // Fingerprints first: they are waited for first. The record is likely to lie near the
+        // predicted slot.
+        steps.prefetch_middle(&attempt);
+        steps.prefetch_near(&attempt);
+        attempt.slot = steps.match_window((key, &attempt)).ok()?;
+        steps.word(Plan::TwoStage, key, &attempt)
     }
 }
 
@@ -150,20 +165,21 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         Some(WordAnswer::new(plan, cost, found))
     }
 
-    /// Whether this is the answer in a table of words.
+    /// Whether this is the answer in a table of words, whose value is put into this word.
     #[inline(always)]
     pub(super) fn verify_word(
         &mut self,
         plan: Plan,
         (key, attempt): (&K::Key, &Attempt),
         outcome: &mut Outcome,
+        place: usize,
     ) -> Result<bool, ReadError> {
         let seen = match attempt.slot {
             Slot::At(slot) => {
                 let Some((word, value)) = self.word_at(key, attempt, slot) else { return Ok(false) };
                 let value_bytes = self.table.view().geometry().shape.value_bytes.unwrap_or(0).min(8);
                 outcome.version = Some(word.version());
-                outcome.value = self.records.keep_word(value, value_bytes as usize);
+                outcome.value = self.records.put(place, value, value_bytes as usize);
                 Seen::Found
             }
             Slot::Absent if self.is_held()? => Seen::Nothing,

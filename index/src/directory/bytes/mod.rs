@@ -11,7 +11,7 @@ mod text;
 use super::key::{DirectoryKey, SeparatorKind};
 use super::leaf::{LEAF, Leaf};
 use super::node::counted_bytes;
-use super::separators::{PAGE, Separators};
+use super::separators::{PAGE, ScalarSteps, Separators, Steps};
 use search::{PageSearch, Trail};
 use std::sync::Arc;
 use text::{Cursor, Packed, Text};
@@ -66,23 +66,23 @@ impl SeparatorKind for [u8] {
 
     #[inline(always)]
     fn search_block(block: &Separators<Text>, key: &[u8], trail: &mut Trail) -> usize {
-        Self::search_group(block, key, trail)
+        Self::search_group(block, key, trail, ScalarSteps)
     }
 
     #[inline(always)]
-    fn search_group(separators: &Separators<Text>, key: &[u8], trail: &mut Trail) -> usize {
+    fn search_group(separators: &Separators<Text>, key: &[u8], trail: &mut Trail, _: impl Steps) -> usize {
         let Separators { pivots, heads, text } = separators;
         PageSearch { pivots, slots: heads, text, key }.run(trail)
     }
 
     #[inline(always)]
-    fn search_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: &mut Trail) -> usize {
+    fn search_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: &mut Trail, _: impl Steps) -> usize {
         let Leaf { pivots, entries, text } = leaf;
         PageSearch { pivots, slots: entries, text, key }.run(trail)
     }
 
     #[inline(always)]
-    fn block_of_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: Trail) -> usize {
+    fn block_of_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: Trail, _: impl Steps) -> usize {
         let Leaf { pivots, entries, text } = leaf;
         PageSearch { pivots, slots: entries, text, key }.block(trail)
     }
