@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
-use fpcache::layout::RecordToken;
-use fpcache::read::{Outcome, Wanted};
+use fpcache::layout::{RecordShape, RecordToken};
+use fpcache::read::{Outcome, Wanted, WordAnswer};
 
 use crate::answers::{Answers, Found, into_buffer};
 use crate::client::{Client, TableClient, Transport};
@@ -221,8 +221,20 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
     /// Reads the value of `key` into `value`. As [`Client::get_into`](crate::Client::get_into).
     #[inline]
     pub fn get_into(&mut self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
-        let take = into_buffer(value);
+        let mut take = into_buffer(value);
+        if let Some((answer, shape)) = self.look_up_word(key.as_key()) {
+            let outcome = answer.outcome();
+            return Ok(answer.value_in(shape, |value| take(&outcome, value)));
+        }
         with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
+    }
+
+    /// The answer of a lookup without anything rare in it, over mapped memory.
+    #[inline(always)]
+    fn look_up_word(&mut self, key: &K::Key) -> Option<(WordAnswer, &RecordShape)> {
+        let Transport::One(ByKind::Mapped(place)) = &mut self.places else { return None };
+        let (core, held) = H::held(place);
+        core.look_up_word(held, key)
     }
 
     /// Passes the value of `key` to `take` without another copy, and returns its result; `None`,
@@ -233,11 +245,8 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         key: impl AsKey<K>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, ClientError> {
-        if let Transport::One(ByKind::Mapped(place)) = &mut self.places {
-            let (core, held) = H::held(place);
-            if let Some((answer, shape)) = core.look_up_word(held, key.as_key()) {
-                return Ok(answer.value_in(shape, |value| value.map(take)));
-            }
+        if let Some((answer, shape)) = self.look_up_word(key.as_key()) {
+            return Ok(answer.value_in(shape, |value| value.map(take)));
         }
         // An answer is handed over once, whatever was tried before.
         let mut take = Some(take);
