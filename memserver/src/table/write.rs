@@ -124,13 +124,20 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
             }
         }
         let len = self.segment_bytes(key);
+        // A search under way may be for another extent, which says nothing of this one.
+        let is_for_it = self.search.as_ref().is_none_or(|search| search.len == len);
         let made = match self.step_search(len)? {
             None => return Ok(false),
-            Some(true) => self.replace_segment(key, Some(key)),
-            Some(false) => Err(self.room.no_room()),
+            Some(false) if is_for_it => Err(self.room.no_room()),
+            Some(_) => self.replace_segment(key, Some(key)),
         };
-        if matches!(made, Err(TableError::NoRoom { .. })) && !self.room.superblock.grant.is_disk_full() {
-            self.room.note_full(&self.segments, len);
+        if matches!(made, Err(TableError::NoRoom { .. })) {
+            if !is_for_it {
+                return Ok(false);
+            }
+            if !self.room.superblock.grant.is_disk_full() {
+                self.room.note_full(&self.segments, len);
+            }
         }
         made.map(|()| true)
     }
