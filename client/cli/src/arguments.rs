@@ -261,12 +261,13 @@ closed, which is listed. --json prints an array with an object for each memory n
     /// Print the counters of the memory node and all its tables in the format of Prometheus
     #[command(after_help = "Examples:
   fpcache-cli metrics
-  fpcache-cli metrics > fpcache.prom.new; [ -s fpcache.prom.new ] && mv fpcache.prom.new /var/lib/node_exporter/fpcache.prom
+  fpcache-cli metrics --output /var/lib/node_exporter/fpcache.prom
   fpcache-cli metrics --json
   fpcache-cli --url tcp://node-1:7400 --deadline 1s metrics --listen 127.0.0.1:9476
 
 Where one table or, of several URLs, one memory node does not tell its counters, the others are shown; fpcache_table_scrape_ok and \
-fpcache_up are 0 then, and standard error has the reason. Ends with 2 if a memory node does not answer.
+fpcache_up are 0 then, and standard error has the reason. Ends with 2 if a memory node does not answer; --output has replaced the file \
+then all the same.
 
 With --listen, it serves them until SIGTERM or Ctrl-C, with exit code 0: GET /metrics asks the memory nodes anew, over connections \
 that are kept, and is answered also if none answers; GET /healthz is answered with 200 if all do, or else with 503.")]

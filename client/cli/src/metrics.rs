@@ -1,12 +1,15 @@
 //! The `metrics` command: the counters of memory nodes and of all their tables, for Prometheus.
 
+use std::io::{self, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use fpcache_datasets::OutputFile;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -32,34 +35,59 @@ pub(crate) struct MetricsCommand {
     /// address can read them
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
+
+    /// Write the metrics to this file, which appears or is replaced once it is complete, and not to
+    /// standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
+    output: Option<PathBuf>,
 }
 
 impl MetricsCommand {
     pub(crate) fn run(&self, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
         match &self.listen {
             Some(address) => serve(address, place, output),
-            None => print(place, output),
+            None => self.print(place, output),
         }
+    }
+
+    fn print(&self, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
+        ensure!(
+            self.output.is_none() || !output.is_json(),
+            "--output writes the text format of Prometheus: leave --json away"
+        );
+        let mut scraper = Scraper::of(place, 0)?;
+        let scrape = scraper.scrape();
+        match &self.output {
+            Some(path) => {
+                write(&scrape.metrics, path).with_context(|| format!("writing {}", path.display()))?;
+            }
+            None => print(&scrape.metrics, output)?,
+        }
+        // The metrics have it, too, so that it is no failure of theirs.
+        scrape.failed_tables.iter().for_each(|why| eprintln!("warning: {why}"));
+        if let ([why], 1) = (scrape.failed_nodes.as_slice(), scraper.nodes()) {
+            bail!("{why}");
+        }
+        none_failed(&scrape.failed_nodes, scraper.nodes())?;
+        Ok(Outcome::Done)
     }
 }
 
-fn print(place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {
-    let mut scraper = Scraper::of(place, 0)?;
-    let scrape = scraper.scrape();
-    for metric in &scrape.metrics {
+/// Puts the metrics into a file, whole or not at all.
+fn write(metrics: &[Metric], path: &Path) -> io::Result<()> {
+    let mut file = OutputFile::create(path)?;
+    metrics.iter().try_for_each(|metric| write!(file, "{metric}"))?;
+    file.finish(true)
+}
+
+fn print(metrics: &[Metric], output: &mut Output) -> io::Result<()> {
+    for metric in metrics {
         match output.is_json() {
             true => output.element(&document(metric))?,
             false => output.bytes(metric.to_string().as_bytes())?,
         }
     }
-    output.end_array()?;
-    // The metrics have it, too, so that it is no failure of theirs.
-    scrape.failed_tables.iter().for_each(|why| eprintln!("warning: {why}"));
-    if let ([why], 1) = (scrape.failed_nodes.as_slice(), scraper.nodes()) {
-        bail!("{why}");
-    }
-    none_failed(&scrape.failed_nodes, scraper.nodes())?;
-    Ok(Outcome::Done)
+    output.end_array()
 }
 
 fn serve(address: &str, place: &TableArguments, output: &mut Output) -> anyhow::Result<Outcome> {

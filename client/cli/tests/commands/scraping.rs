@@ -132,6 +132,27 @@ fn the_only_memory_node_is_printed_as_down_too() {
     assert_eq!(json[0]["samples"][0]["value"], 0, "{json}");
 }
 
+/// What a shell had from a command that was ended midway replaced the file, half of it.
+#[test]
+fn a_file_of_metrics_is_replaced_whole_and_as_down_too() {
+    let mut node = Node::start(8 << 20);
+    let path = node.directory.path().join("fpcache.prom");
+    let line = format!("metrics --output {}", path.display());
+    let written = || std::fs::read_to_string(&path).unwrap();
+    assert_eq!(node.ends_with(0, &line).0, "");
+    let complete = written();
+    assert!(complete.contains("fpcache_up 1\n") && complete.ends_with('\n'), "{complete}");
+    let old = std::fs::File::open(&path).unwrap();
+    drop(node.serving.take());
+    let (out, err) = node.ends_with(2, &line);
+    assert!(out.is_empty() && err.contains(&node.url), "{out}{err}");
+    assert!(written().ends_with("fpcache_up 0\n"), "{}", written());
+    // Who reads it meanwhile has all of the one before.
+    assert_eq!(std::io::read_to_string(old).unwrap(), complete);
+    assert!(node.ends_with(2, &format!("{line} --json")).1.contains("--json"));
+    assert!(node.ends_with(2, &format!("{line}/none")).1.contains("fpcache.prom/none"));
+}
+
 #[test]
 fn requests_for_nothing_that_there_is_are_refused() {
     let node = Node::start(8 << 20);
