@@ -233,7 +233,7 @@ fn several_silent_memory_nodes_take_a_scrape_no_longer_than_one() {
 #[test]
 fn requests_that_come_together_share_a_scrape_and_hold_up_no_check_of_health() {
     let (silent, url) = silent();
-    let exporter = Exporter::within("2s", &url);
+    let exporter = Exporter::within("6s", &url);
     let started = Instant::now();
     std::thread::scope(|scope| {
         for i in 0..6 {
@@ -247,10 +247,10 @@ fn requests_that_come_together_share_a_scrape_and_hold_up_no_check_of_health() {
         let asked = Instant::now();
         assert!(exporter.get("/healthz").0.contains(" 503 "));
         // One scrape is under way for all that time, and another one after it.
-        assert!(asked.elapsed() < Duration::from_millis(3500), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
     });
-    // One after the other they would take twelve seconds.
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    // One after the other they would take 36 seconds.
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     drop(silent);
     exporter.end(Signal::TERM);
 }
