@@ -60,7 +60,9 @@ enum Command {
     /// Check SOSD files, with the checksum of published ones, or files of lines.
     #[command(after_help = "Examples:
   fpcache-datasets verify fb_200M_uint64 wiki_ts_200M_uint64.zst
-  fpcache-datasets verify lines:urls.txt.gz")]
+  fpcache-datasets verify lines:urls.txt.gz
+
+Exit code: 0 if every file is right, 1 if one is wrong, 2 wrong usage, or if one could not be checked. All are checked in any case.")]
     Verify(verify::Verify),
 }
 
