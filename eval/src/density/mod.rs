@@ -23,7 +23,7 @@ pub use options::{DensityArgs, EXAMPLES};
 
 use crate::data::announce;
 use crate::run::collected::Collected;
-use crate::run::report::check_file;
+use crate::run::replaced_file::check_file;
 use crate::verdict::Verdict;
 use measure::{Setting, measure};
 use row::DensityRow;

@@ -16,7 +16,8 @@ use super::row::{Row, table};
 use crate::made::Recorded;
 use crate::paper::journal::{self, Journal};
 use crate::run::options::RunArgs;
-use crate::run::report::{check_json, deliver, replace};
+use crate::run::replaced_file::replace;
+use crate::run::report::{check_json, deliver};
 use crate::sweep::store::csv;
 use crate::verdict::Verdict;
 

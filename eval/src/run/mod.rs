@@ -7,6 +7,7 @@ pub mod measure;
 pub mod model;
 pub mod options;
 pub mod passes;
+pub mod replaced_file;
 pub mod report;
 pub mod row;
 pub mod setting;

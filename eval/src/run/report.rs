@@ -1,15 +1,14 @@
 //! Output of rows: a table with notes, and JSON.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use fpcache_datasets::OutputFile;
 use fpcache_datasets::count::{human, human_bytes};
 use serde::Serialize;
 
 use crate::made::Recorded;
+use crate::run::replaced_file::{check_file, replace};
 use crate::run::row::Row;
 use crate::run::timeline::{Shift, TimelinePoint, median};
 use crate::table::{new_table, with_notes_wrapped};
@@ -42,36 +41,10 @@ pub fn write_recorded<T: Serialize>(rows: &[Recorded<T>], path: &Path) -> anyhow
     replace(path, &json)
 }
 
-/// Puts `bytes` into a file in one step: a reader, now or after an interruption, sees the old or
-/// the new. Devices and pipes are written in their place.
-pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let write = || {
-        let mut file = OutputFile::create(path)?;
-        file.write_all(bytes)?;
-        file.finish(true)
-    };
-    write().with_context(|| format!("writing {}", path.display()))
-}
-
 /// Finds out now, rather than after minutes of work, whether the figures can be written; what is
 /// there stays until they replace it, and nothing stays where nothing was.
 pub fn check_json(path: Option<&Path>) -> anyhow::Result<()> {
     path.filter(|path| *path != Path::new("-")).map_or(Ok(()), |path| check_file("--json", path))
-}
-
-/// As [`check_json`], of any file.
-pub fn check_file(option: &str, path: &Path) -> anyhow::Result<()> {
-    let told = || {
-        format!("{option} {}: the file cannot be written; name one in a folder that is there", path.display())
-    };
-    let check = || {
-        if path.is_file() {
-            // One that is not to be written is not to be replaced.
-            fs::OpenOptions::new().append(true).open(path)?;
-        }
-        OutputFile::create(path).map(drop)
-    };
-    check().with_context(told)
 }
 
 /// Hands figures over: the table to people, the rows to programs. With rows on standard output the
@@ -415,20 +388,5 @@ mod tests {
     fn a_file_that_cannot_be_written_is_named() {
         let error = write_json::<Row>(&[], Path::new("/no/such/folder/x.json")).unwrap_err();
         assert!(format!("{error:#}").contains("/no/such/folder/x.json"));
-    }
-
-    /// It was emptied first: an interruption then lost the rows of all that came before.
-    #[test]
-    fn figures_are_replaced_in_one_step() {
-        let folder = tempfile::tempdir().unwrap();
-        let [path, old] = ["figures.json", "old.json"].map(|name| folder.path().join(name));
-        write_json(&[Row::default()], &path).unwrap();
-        fs::hard_link(&path, &old).unwrap();
-        let before = fs::read(&old).unwrap();
-        write_json(&[Row::default(), Row::default()], &path).unwrap();
-        assert_eq!(fs::read(&old).unwrap(), before);
-        assert!(fs::read(&path).unwrap().len() > before.len());
-        write_json(&[Row::default()], Path::new("/dev/null")).unwrap();
-        check_file("--json", Path::new("/dev/null")).unwrap();
     }
 }

@@ -18,7 +18,7 @@ use crate::fields::Fields;
 use crate::machine::Machine;
 use crate::made::{Made, Recorded};
 use crate::plot::sheet::MARK;
-use crate::run::report::{check_file, replace};
+use crate::run::replaced_file::{check_file, replace};
 use crate::run::row::Row;
 use crate::run::setting::PointTag;
 use crate::sweep::plot;
