@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,6 @@ use fpcache_datasets::time;
 use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::{Daemon, DaemonConfig, ListenAddress};
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::leftovers::{EndedChild, TemporaryFolder};
 use crate::pages::MemoryPages;
@@ -30,8 +29,7 @@ const READY: &str = "ready";
 /// however that ends.
 #[derive(Debug)]
 pub struct Node {
-    child: Child,
-    ended: Option<EndedChild>,
+    child: EndedChild,
     /// Where it listens, in the order that was asked for.
     urls: Vec<String>,
     /// Bytes its region can have, and the pages of that.
@@ -91,24 +89,24 @@ impl Node {
         if let Some(folder) = &store.store_dir {
             command.arg("--store-dir").arg(folder).args(["--fsync", &store.fsync.to_string()]);
         }
-        let child = command
+        command
             .args(["--exit-with-parent", &pid.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             // Out of reach of Ctrl-C: it ends by the signal of this process's end, and a second signal
             // would end it before it has removed its address.
-            .process_group(0)
-            .spawn()
-            .context("starting the memory node as a second process")?;
-        let ended = Some(EndedChild::new(&child));
-        let mut node = Self { child, ended, urls, capacity, pages, _folder: folder };
+            .process_group(0);
+        let child =
+            EndedChild::spawn(&mut command).context("starting the memory node as a second process")?;
+        let mut node = Self { child, urls, capacity, pages, _folder: folder };
         let mut line = String::new();
-        if let Some(output) = node.child.stdout.take() {
+        if let Some(output) = node.child.take_stdout() {
             BufReader::new(output).read_line(&mut line).context("waiting for the memory node")?;
         }
         drop(ports);
         if line.trim_end() != READY {
-            let status = node.child.wait().context("waiting for the memory node")?;
+            let status = node.child.ends_within(Duration::MAX).context("waiting for the memory node")?;
+            let status = status.map(|status| status.to_string()).unwrap_or_default();
             bail!("the memory node ended before it was ready ({status}); its own message stands above");
         }
         eprintln!(
@@ -170,41 +168,22 @@ impl Node {
 
     /// Adds to an error that the memory node has ended, if so.
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
-        match self.ended_within(Duration::from_millis(200)) {
-            Some(status) => error.context(format!(
+        match self.child.ends_within(Duration::from_millis(200)) {
+            Ok(Some(status)) => error.context(format!(
                 "the memory node (process {}) ended during the run ({status}): start again, and see that the machine \
                  has the memory (the kernel's log names processes it had to kill)",
                 self.child.id()
             )),
-            None => error,
-        }
-    }
-
-    fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
-        let start = Instant::now();
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if start.elapsed() < limit => thread::sleep(Duration::from_millis(2)),
-                _ => return None,
-            }
+            _ => error,
         }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Once it is waited for, its number may be another's.
-        self.ended = None;
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
-            return;
-        }
-        // Asked first, so that it removes its address.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        if self.ended_within(Duration::from_secs(3)).is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        // Asked before it is killed, so that it removes its address.
+        self.child.terminate();
+        let _ = self.child.ends_within(Duration::from_secs(3));
     }
 }
 

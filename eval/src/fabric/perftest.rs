@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use fpcache_fabric::rdma::{self, CardChoice};
 
 use super::options::{Task, Verb};
+use crate::leftovers::EndedChild;
 
 /// How long its client is started again while its server does not listen yet.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
@@ -64,48 +65,30 @@ impl Perftest {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
             command
         };
-        let served = Running(command().spawn().with_context(|| format!("starting {tool}"))?);
+        let served = EndedChild::spawn(&mut command()).with_context(|| format!("starting {tool}"))?;
         let began = Instant::now();
         let said = loop {
-            let client = Running(command().arg("127.0.0.1").spawn()?);
-            match client.output(PATIENCE)? {
+            let client = EndedChild::spawn(command().arg("127.0.0.1"))?;
+            match output(client)? {
                 (true, said) => break said,
                 (false, _) if began.elapsed() < STARTS_WITHIN => thread::sleep(Duration::from_millis(100)),
                 (false, said) => bail!("{tool} failed: {}", said.trim()),
             }
         };
-        served.output(PATIENCE)?;
+        output(served)?;
         let millions = said.lines().rev().find_map(|line| line.trim().parse::<f64>().ok());
         let millions = millions.with_context(|| format!("{tool} said no rate: {}", said.trim()))?;
         Ok(Some(millions * 1e6))
     }
 }
 
-/// A process; killed if it is not waited for.
-struct Running(Child);
-
-impl Running {
-    /// Whether it succeeded, and what it said, which is little.
-    fn output(mut self, patience: Duration) -> anyhow::Result<(bool, String)> {
-        let limit = Instant::now() + patience;
-        let status = loop {
-            match self.0.try_wait()? {
-                Some(status) => break status,
-                None if Instant::now() > limit => bail!("it did not end within {} s", patience.as_secs()),
-                None => thread::sleep(Duration::from_millis(10)),
-            }
-        };
-        let mut said = String::new();
-        if let Some(output) = &mut self.0.stdout {
-            output.read_to_string(&mut said)?;
-        }
-        Ok((status.success(), said))
+/// Whether a process succeeded, and what it said, which is little.
+fn output(mut process: EndedChild) -> anyhow::Result<(bool, String)> {
+    let status = process.ends_within(PATIENCE)?;
+    let status = status.with_context(|| format!("it did not end within {} s", PATIENCE.as_secs()))?;
+    let mut said = String::new();
+    if let Some(mut output) = process.take_stdout() {
+        output.read_to_string(&mut said)?;
     }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Ok((status.success(), said))
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,6 @@ use nix::time::ClockId;
 use nix::unistd::Pid;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Signal, kill_process};
 
 use crate::leftovers::{EndedChild, TemporaryFolder};
 
@@ -23,8 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A server's process, which ends with this handle, and a folder for its socket, which goes then.
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
-    ended: Option<EndedChild>,
+    child: EndedChild,
     folder: PathBuf,
     _removed: TemporaryFolder,
 }
@@ -60,15 +58,10 @@ impl Server {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).with_context(|| format!("making the folder {}", folder.display()))?;
         let removed = TemporaryFolder::new(folder.clone());
-        let child = Command::new(program)
-            .args(words(&folder))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("starting {name}"))?;
-        let ended = Some(EndedChild::new(&child));
-        let mut server = Self { child, ended, folder, _removed: removed };
+        let mut command = Command::new(program);
+        command.args(words(&folder)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = EndedChild::spawn(&mut command).with_context(|| format!("starting {name}"))?;
+        let mut server = Self { child, folder, _removed: removed };
         let begun = Instant::now();
         while !is_up(&server.folder) {
             if let Some(status) = server.child.try_wait().context("looking after a server")? {
@@ -95,16 +88,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = kill_process(rustix::process::Pid::from_child(&self.child), Signal::TERM);
-        // Once it is waited for, its number may be another's.
-        self.ended = None;
-        let begun = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if begun.elapsed() > PATIENCE {
-                let _ = self.child.kill();
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
+        // Killed if it does not end so.
+        self.child.terminate();
+        let _ = self.child.ends_within(PATIENCE);
     }
 }
 

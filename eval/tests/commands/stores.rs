@@ -1,9 +1,13 @@
 //! Experiments whose memory nodes keep their data: `--store-dir` and `--fsync`.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
-use crate::support::{eventually, program, run, stderr, stdout};
+use crate::support::{memory_node_in, program, run, stderr, stdout};
 use rustix::process::{Pid, Signal, kill_process};
 #[allow(dead_code)]
 use serde_json::Value;
@@ -68,24 +72,69 @@ fn a_store_needs_a_memory_node_in_a_second_process() {
     }
 }
 
+/// Starts a run that lasts far longer than a signal takes, and waits until its memory node, of which
+/// it returns the process id, has made files in a folder.
+fn long_run(mut command: Command, folder: &Path) -> (Child, Pid) {
+    let options =
+        "run --system fpcache --dataset uniform:5K --lookups 1M --rounds 1000 --calibration-buffer 1MiB";
+    let mut child = command
+        .args(options.split(' '))
+        .arg("--store-dir")
+        .arg(folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program was built");
+    let lines = BufReader::new(child.stderr.as_mut().expect("a pipe")).lines();
+    let node = lines.map_while(Result::ok).find_map(|line| memory_node_in(&line));
+    assert!(!is_empty(folder), "no folder was made");
+    (child, Pid::from_raw(node.expect("a memory node") as i32).expect("a process id"))
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).expect("readable").next().is_none()
+}
+
 /// Its folder stayed.
 #[test]
 fn a_signal_leaves_no_folder() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = folder.path().display();
-    let options = format!(
-        "run --system fpcache --dataset uniform:5K --lookups 1M --calibration-buffer 1MiB --store-dir {store}"
-    );
-    let mut child = program()
-        .args(options.split(' '))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program was built");
-    let is_empty = || std::fs::read_dir(folder.path()).expect("readable").next().is_none();
-    assert!(eventually(|| !is_empty()), "no folder was made");
+    let (mut child, _) = long_run(program(), folder.path());
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     let status = child.wait().expect("it ended");
     assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
-    assert!(is_empty());
+    assert!(is_empty(folder.path()));
+}
+
+/// It waited for a memory node that did not end, whatever the signal.
+#[test]
+fn a_second_signal_ends_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut child, node) = long_run(program(), folder.path());
+    let told = |signal| kill_process(Pid::from_child(&child), signal).expect("it is waited for below");
+    kill_process(node, Signal::STOP).expect("it runs");
+    told(Signal::TERM);
+    // Those that come at once are the first.
+    for _ in 0..10 {
+        sleep(Duration::from_millis(100));
+        told(Signal::INT);
+    }
+    let status = child.wait().expect("it ended");
+    let _ = kill_process(node, Signal::KILL);
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{status}");
+}
+
+/// It ended what a script had started in the background.
+#[test]
+fn ctrl_c_that_is_ignored_stays_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap "" INT; exec "$0" "$@""#]).arg(program().get_program());
+    let (mut child, _) = long_run(shell, folder.path());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it is waited for below");
+    let status = child.wait().expect("it ended");
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
+    assert!(is_empty(folder.path()));
 }
