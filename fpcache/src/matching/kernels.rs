@@ -77,8 +77,9 @@ impl<'a> Fingerprints<'a> {
     }
 }
 
-/// A module's kernels as a type. The module has functions `step`, `count` and `scan`, the last two of what `$of` makes
-/// of a window, and `scan_slots`, `nearest` and `is_changed`, compiled for these features.
+/// A module's kernels as a type. The module has functions `step`, `count` and `scan`, the last two
+/// of what `$of` makes of a window, and `scan_slots`, `nearest` and `is_changed`, compiled for these
+/// features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! kernels {
     ($of:path; $($feature:tt),*) => {
