@@ -25,7 +25,29 @@ const TRIES: u32 = 3;
 
 struct Leftovers {
     folders: Vec<PathBuf>,
-    children: Vec<Pid>,
+    children: Vec<LeftChild>,
+}
+
+/// A child process that has not been waited for.
+#[derive(Clone, Copy)]
+struct LeftChild {
+    pid: Pid,
+    kind: ChildKind,
+}
+
+/// What becomes of a child process that outlives a request to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildKind {
+    /// It ends with this process, once it gets on, and removes what it made: it is left to that.
+    EndsWithParent,
+    /// It is killed.
+    Foreign,
+}
+
+impl Leftovers {
+    fn has(&self, pid: Pid) -> bool {
+        self.children.iter().any(|child| child.pid == pid)
+    }
 }
 
 static LEFTOVERS: Mutex<Leftovers> = Mutex::new(Leftovers { folders: Vec::new(), children: Vec::new() });
@@ -56,14 +78,16 @@ pub fn remove_at_signals() -> anyhow::Result<()> {
         let _ = thread::Builder::new().spawn(arm);
         // Nothing is added any more, and what is dropped waits for the end of this process.
         let left = leftovers();
-        let tell = |child: &Pid, signal| _ = kill_process(*child, signal);
+        let tell = |child: &LeftChild, signal| _ = kill_process(child.pid, signal);
         left.children.iter().for_each(|child| tell(child, Signal::TERM));
         let until = Instant::now() + PATIENCE;
-        let stay: Vec<&Pid> = left.children.iter().filter(|child| !ends(**child, until)).collect();
+        let mut stay: Vec<&LeftChild> =
+            left.children.iter().filter(|child| !ends(child.pid, until)).collect();
+        stay.retain(|child| child.kind == ChildKind::Foreign);
         stay.iter().for_each(|child| tell(child, Signal::KILL));
         // None of them makes files in a folder that is being removed.
         let until = Instant::now() + PATIENCE;
-        stay.iter().for_each(|child| _ = ends(**child, until));
+        stay.iter().for_each(|child| _ = ends(child.pid, until));
         left.folders.iter().for_each(|folder| remove(folder));
         let _ = emulate_default_handler(signal);
     };
@@ -130,10 +154,10 @@ impl EndedChild {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+    pub fn spawn(command: &mut Command, kind: ChildKind) -> io::Result<Self> {
         let mut left = leftovers();
         let child = command.spawn()?;
-        left.children.push(Pid::from_child(&child));
+        left.children.push(LeftChild { pid: Pid::from_child(&child), kind });
         Ok(Self(child))
     }
 
@@ -150,7 +174,7 @@ impl EndedChild {
     /// Asks it to end, if it has not.
     pub fn terminate(&self) {
         let (left, pid) = (leftovers(), Pid::from_child(&self.0));
-        if left.children.contains(&pid) {
+        if left.has(pid) {
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -164,7 +188,7 @@ impl EndedChild {
         let (mut left, pid) = (leftovers(), Pid::from_child(&self.0));
         let status = self.0.try_wait();
         if !matches!(status, Ok(None)) {
-            left.children.retain(|child| *child != pid);
+            left.children.retain(|child| child.pid != pid);
         }
         status
     }
@@ -206,11 +230,12 @@ mod tests {
     /// Its number stayed among those that a signal ends when it had been waited for.
     #[test]
     fn what_was_waited_for_is_told_nothing() {
-        let mut child = EndedChild::spawn(&mut Command::new("true")).expect("it is there");
+        let mut child =
+            EndedChild::spawn(&mut Command::new("true"), ChildKind::Foreign).expect("it is there");
         let pid = Pid::from_child(&child.0);
-        assert!(leftovers().children.contains(&pid));
+        assert!(leftovers().has(pid));
         let status = child.ends_within(Duration::MAX).expect("a child").expect("it ends");
-        assert!(status.success() && !leftovers().children.contains(&pid));
+        assert!(status.success() && !leftovers().has(pid));
         child.terminate();
     }
 }

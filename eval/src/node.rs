@@ -17,7 +17,7 @@ use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::{Daemon, DaemonConfig, ListenAddress};
 
-use crate::leftovers::{EndedChild, TemporaryFolder};
+use crate::leftovers::{ChildKind, EndedChild, TemporaryFolder};
 use crate::pages::MemoryPages;
 use crate::run::store::StoreArgs;
 use crate::run::transport::Transport;
@@ -96,8 +96,8 @@ impl Node {
             // Out of reach of Ctrl-C: it ends by the signal of this process's end, and a second signal
             // would end it before it has removed its address.
             .process_group(0);
-        let child =
-            EndedChild::spawn(&mut command).context("starting the memory node as a second process")?;
+        let child = EndedChild::spawn(&mut command, ChildKind::EndsWithParent)
+            .context("starting the memory node as a second process")?;
         let mut node = Self { child, urls, capacity, pages, _folder: folder };
         let mut line = String::new();
         if let Some(output) = node.child.take_stdout() {

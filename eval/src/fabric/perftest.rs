@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use fpcache_fabric::rdma::{self, CardChoice};
 
 use super::options::{Task, Verb};
-use crate::leftovers::EndedChild;
+use crate::leftovers::{ChildKind, EndedChild};
 
 /// How long its client is started again while its server does not listen yet.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
@@ -65,10 +65,11 @@ impl Perftest {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
             command
         };
-        let served = EndedChild::spawn(&mut command()).with_context(|| format!("starting {tool}"))?;
+        let served = EndedChild::spawn(&mut command(), ChildKind::Foreign)
+            .with_context(|| format!("starting {tool}"))?;
         let began = Instant::now();
         let said = loop {
-            let client = EndedChild::spawn(command().arg("127.0.0.1"))?;
+            let client = EndedChild::spawn(command().arg("127.0.0.1"), ChildKind::Foreign)?;
             match output(client)? {
                 (true, said) => break said,
                 (false, _) if began.elapsed() < STARTS_WITHIN => thread::sleep(Duration::from_millis(100)),

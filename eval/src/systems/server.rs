@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
-use crate::leftovers::{EndedChild, TemporaryFolder};
+use crate::leftovers::{ChildKind, EndedChild, TemporaryFolder};
 
 /// How long a server may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -60,7 +60,8 @@ impl Server {
         let removed = TemporaryFolder::new(folder.clone());
         let mut command = Command::new(program);
         command.args(words(&folder)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = EndedChild::spawn(&mut command).with_context(|| format!("starting {name}"))?;
+        let child = EndedChild::spawn(&mut command, ChildKind::Foreign)
+            .with_context(|| format!("starting {name}"))?;
         let mut server = Self { child, folder, _removed: removed };
         let begun = Instant::now();
         while !is_up(&server.folder) {
