@@ -190,7 +190,7 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     }
 
     /// The same, by these steps where keys are `u64`s; byte strings have their own.
-    #[inline(always)]
+    #[inline]
     pub fn find_shared_by(&self, key: &K, steps: impl Steps) -> Option<(&T, usize)> {
         self.top.find(key, steps).and_then(|(leaf, at, shared)| Some((leaf.entry(at)?, shared)))
     }
@@ -198,7 +198,7 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// The page whose entries' ranges hold `key`, of which nothing has been read yet: the first of
     /// the stages of a lookup, between which other keys can have theirs. `None` only if the
     /// directory is empty. By these steps, as [`Directory::find_shared_by`].
-    #[inline(always)]
+    #[inline]
     pub fn page_for(&self, key: &K, steps: impl Steps) -> Option<PageRef<'_, K, T>> {
         PageRef::find(&self.top, key, steps)
     }

@@ -34,7 +34,7 @@ impl<K: DirectoryKey + ?Sized, T> fmt::Debug for PageRef<'_, K, T> {
 }
 
 impl<'a, K: DirectoryKey + ?Sized, T> PageRef<'a, K, T> {
-    #[inline(always)]
+    #[inline]
     pub(super) fn find(top: &'a Top<K, T>, key: &K, steps: impl Steps) -> Option<Self> {
         let mut trail = top.enter(key);
         let leaf = match &mut trail {
@@ -47,7 +47,7 @@ impl<'a, K: DirectoryKey + ?Sized, T> PageRef<'a, K, T> {
 
     /// Asks for the entries among which `key` is, the key for which the page was found, without
     /// waiting for them. Reads the page's pivots.
-    #[inline(always)]
+    #[inline]
     pub fn prefetch(&self, key: &K, steps: impl Steps) {
         let start = self.trail.map_or(0, |trail| K::block_of_leaf(self.leaf, key, trail, steps));
         let entries = self.leaf.entries.get(start..).unwrap_or_default();
@@ -56,7 +56,7 @@ impl<'a, K: DirectoryKey + ?Sized, T> PageRef<'a, K, T> {
 
     /// As [`super::Directory::find_shared`], for the key for which the page was found; for others
     /// it is some entry of the page.
-    #[inline(always)]
+    #[inline]
     pub fn find_shared(&self, key: &K, steps: impl Steps) -> Option<(&'a T, usize)> {
         match self.trail {
             Ok(mut trail) => {
