@@ -34,8 +34,8 @@ pub const EXAMPLES: &str = "Examples:
 Each row is a statement of the paper as a ratio: what it says, what the systems give here with their published parameters, and with \
 the best of those tried. The systems' index code runs over simulated memory, every answer is checked, requests and bytes are \
 counted, and a model of network cards says how long they take (docs/nic-model.md). Budgets shrink with --scale: 100 MB are those of \
-60 M keys. With --json FILE the same command with the same build goes on where it was interrupted: FILE.runs keeps what is finished until \
-FILE is there. Where a ratio differs from the paper's, the row says what binds here.
+60 M keys. With --json FILE the same command and build goes on from FILE.runs where it was interrupted. Where a ratio differs from \
+the paper's, the row says what binds here.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 wrong usage or a failure.";
 
@@ -420,8 +420,7 @@ mod tests {
     fn runs_over_the_data_of_another_folder_are_not_taken() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("figures");
-        let of =
-            |data: &str| parse(&format!("--json {} --datasets-dir {data}", file.display())).expect("options");
+        let of = |at: &str| parse(&format!("--json {} --datasets-dir {at}", file.display())).expect("fit");
         let journal = |data: &str| of(data).journal().map(|journal| journal.expect("there is a file"));
         let kept = journal("/data/one").expect("ours");
         fpcache_workbench::paper::Journal::keep(&kept, "a run", &[]);
