@@ -209,4 +209,17 @@ mod tests {
         let made = (0..1000).find_map(|_| table.make_room_for_value(600).expect("it can be read"));
         assert_eq!((made, table.refused_for_value(600)), (Some(true), None));
     }
+
+    /// The segment, for which there was room, was refused, and so were all of its length from then
+    /// on.
+    #[test]
+    fn a_search_for_a_longer_extent_that_is_in_vain_says_nothing_of_a_segment() {
+        let mut node = empty_node::<U64Keys>(1 << 20);
+        let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+        node.load(parameters, (0..1000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
+        let table = table_of(&mut node);
+        table.search = Some(RoomSearch { len: 2 << 20, stage: SearchStage::Sweeping });
+        let is_made = (0..1000).any(|_| table.make_room(&0).expect("there is room"));
+        assert!(is_made && table.refused_for(&0).is_none() && !table.is_searching());
+    }
 }
