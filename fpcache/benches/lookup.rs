@@ -1,8 +1,9 @@
 //! Lookups in a region of this process by each plan, one by one and in groups of 32, against a hash
 //! map.
 //!
-//! One million random keys, 8-byte values, keys asked for in random order. The map is the standard
-//! library's, which is hashbrown's, with CityHash64. Figures are per key.
+//! One million random keys, or as many as `FPCACHE_BENCH_KEYS` says for the lookups beside a map,
+//! 8-byte values, keys asked for in random order. The map is the standard library's, which is
+//! hashbrown's, with CityHash64. Figures are per key.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -231,17 +232,18 @@ impl Bench {
 }
 
 fn lookups(c: &mut Criterion) {
+    let count = std::env::var("FPCACHE_BENCH_KEYS").map_or(KEYS, |count| count.parse().expect("a number"));
     let mut random = Random(88_172_645_463_325_252);
-    let mut keys: Vec<u64> = (0..KEYS).map(|_| random.next()).collect();
+    let mut keys: Vec<u64> = (0..count).map(|_| random.next()).collect();
     keys.sort_unstable();
     keys.dedup();
     let asked: Vec<(u64, u64)> =
         (0..1 << 20).map(|_| random.next() as usize % keys.len()).map(|i| (keys[i], i as u64)).collect();
     let questions: Vec<u64> = asked.iter().map(|(key, _)| *key).collect();
 
-    let mut group = c.benchmark_group("lookup of 1M keys");
+    let mut group = c.benchmark_group(format!("lookup of {count} keys"));
     group.sample_size(20).measurement_time(Duration::from_secs(2));
-    for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits64] {
+    for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits16, FingerprintWidth::Bits64] {
         let mut bench = Bench::new(&keys, width);
         for plan in [Plan::TwoStage, Plan::Range] {
             let table = bench.by(plan);
