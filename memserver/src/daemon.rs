@@ -33,7 +33,7 @@ use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use access::Rereading;
 use limits::DescriptorLimit;
-use signals::HeldSignals;
+use signals::{HeldSignals, PARENT_ENDED};
 
 pub use access::TokenSource;
 pub use fpcache_fabric::StopHandle;
@@ -334,6 +334,9 @@ impl Daemon {
         let rereading = sockets
             .as_ref()
             .and_then(|sockets| Rereading::of(config.tokens.as_ref(), config.serving.tls.as_ref(), sockets));
+        if config.exit_with_parent.is_some() {
+            signals.end_with_parent().map_err(no_handlers)?;
+        }
         signals.handle(stop.clone(), rereading).map_err(no_handlers)?;
         let durable = config.durable.clone();
         Ok(Self { catalogue, listener, sockets, stop, descriptors, durable, _folder: folder })
@@ -406,10 +409,8 @@ impl Announcement {
 
 /// Has this process end with its parent, which has this id.
 fn exit_with(parent: u32) -> Result<(), DaemonError> {
-    let death = Some(rustix::process::Signal::TERM);
-    rustix::process::set_parent_process_death_signal(death).map_err(|e| DaemonError::System {
-        doing: "asking for a signal at the parent's end",
-        source: e.into(),
+    rustix::process::set_parent_process_death_signal(Some(PARENT_ENDED)).map_err(|e| {
+        DaemonError::System { doing: "asking for a signal at the parent's end", source: e.into() }
     })?;
     // One that ended before gave no signal.
     if parent_id() == parent { Ok(()) } else { Err(DaemonError::NotTheParent { parent }) }

@@ -40,6 +40,11 @@ struct LongRun {
     folder: tempfile::TempDir,
 }
 
+/// Addresses of memory nodes in a folder for such files.
+fn addresses_in(folder: &tempfile::TempDir) -> usize {
+    std::fs::read_dir(folder.path().join("fpcache")).expect("made").count()
+}
+
 fn signal(pid: u32, signal: &str) {
     let status = Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill is there");
     assert!(status.success());
@@ -57,20 +62,20 @@ impl Drop for OwnNode {
 
 #[test]
 fn killing_the_program_ends_its_memory_node() {
-    let LongRun { mut child, node, notes: _notes, folder: _folder } = long_run();
+    let LongRun { mut child, node, notes: _notes, folder } = long_run();
     assert!(runs(node));
     child.kill().expect("it runs");
     child.wait().expect("it ended");
     assert!(eventually(|| !runs(node)), "the memory node {node} outlives its parent");
+    assert_eq!(addresses_in(&folder), 0);
 }
 
-/// The memory node had the terminal's signal and that of the program's end, of which the second
-/// ended it at once.
+/// The memory node had the terminal's signal, or the program's own, and that of the program's end,
+/// of which the second ended it at once.
 #[test]
 fn an_interrupted_program_leaves_no_address_of_its_memory_node_behind() {
     let LongRun { mut child, node, notes: _notes, folder } = long_run();
-    let addresses = || std::fs::read_dir(folder.path().join("fpcache")).expect("made").count();
-    assert!(addresses() > 0);
+    assert!(addresses_in(&folder) > 0);
     // It finds both signals when it goes on.
     signal(node, "-STOP");
     let group = format!("-{}", child.id());
@@ -79,7 +84,7 @@ fn an_interrupted_program_leaves_no_address_of_its_memory_node_behind() {
     child.wait().expect("it ended");
     signal(node, "-CONT");
     assert!(eventually(|| !runs(node)), "the memory node {node} outlives its parent");
-    assert_eq!(addresses(), 0);
+    assert_eq!(addresses_in(&folder), 0);
 }
 
 #[test]

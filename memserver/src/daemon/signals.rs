@@ -4,10 +4,16 @@ use std::io;
 use std::thread;
 
 use fpcache_fabric::StopHandle;
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::access::Rereading;
+
+/// What tells a process that its parent has ended. A signal of its own, because it comes beside a
+/// `SIGTERM` of the parent, and once for each thread that the child is handed to while the parent
+/// ends.
+pub(super) const PARENT_ENDED: Signal = Signal::USR1;
 
 /// `SIGHUP`, which does not end the process any more, and is not acted on yet.
 pub(super) struct HeldSignals(Signals);
@@ -17,7 +23,14 @@ impl HeldSignals {
         Signals::new([SIGHUP]).map(Self)
     }
 
-    /// Uses the handle when the process is told to end; told twice, the process ends at once. Told
+    /// Has the [parent's end](PARENT_ENDED) end the process too. Otherwise that signal belongs to
+    /// the program around the memory node.
+    pub(super) fn end_with_parent(&self) -> io::Result<()> {
+        self.0.add_signal(PARENT_ENDED.as_raw())
+    }
+
+    /// Uses the handle when the process is told to end; told twice, the process ends at once. Where
+    /// [it was asked for](Self::end_with_parent), the parent's end is the first time or none. Told
     /// by `SIGHUP`, it reads again what lets clients in, if that is in files; that signal has no
     /// other effect, and does not end a memory node without such files.
     pub(super) fn handle(self, stop: StopHandle, access: Option<Rereading>) -> io::Result<()> {
@@ -32,6 +45,10 @@ impl HeldSignals {
                     if let Some(access) = &access {
                         access.read_again();
                     }
+                    continue;
+                }
+                if signal == PARENT_ENDED.as_raw() {
+                    stop.stop();
                     continue;
                 }
                 if is_told {
