@@ -1,10 +1,11 @@
-//! Memory that a long group needed is given back by the thread that looked it up. Alone in its
-//! process: the allocator counts all threads.
+//! Memory that a long group needed is given back by the thread that looked it up. One test, alone
+//! in its process: the allocator counts all threads.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "each test uses its share")]
 #[path = "common/allocations.rs"]
 mod allocations;
+mod common;
 #[macro_use]
 #[path = "common/keys.rs"]
 #[allow(unused_macros, reason = "others use them")]
@@ -15,10 +16,11 @@ mod node;
 use std::borrow::Borrow;
 
 use allocations::live;
+use common::{Firsts, Region, least_bytes};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::matching::Matcher;
 use fpcache::plan::{Plan, PlanChoice};
-use fpcache::read::{LookupScratch, NearestScratch, Side, Wanted, find_nearest, look_up_all};
+use fpcache::read::{LookupScratch, NearestScratch, ReadError, Side, Wanted, find_nearest, look_up_all};
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::TableView;
 use keys::Numbered;
@@ -32,6 +34,52 @@ fn what_long_groups_needed_is_given_back() {
         a_long_group_leaves_little::<U64Keys>(plan);
         a_long_group_leaves_little::<ByteKeys>(plan);
     }
+    for round_trips in [1, 4] {
+        searches_leave_neither_pages_nor_slots::<U64Keys>(round_trips);
+        searches_leave_neither_pages_nor_slots::<ByteKeys>(round_trips);
+    }
+    pages_that_searches_hold_count_among_their_bytes();
+}
+
+/// Searches held the pages of the directory that they had come to, and the words of slots, until
+/// the next call with as many keys: longer than the view whose they were.
+fn searches_leave_neither_pages_nor_slots<K: Firsts>(round_trips: u32) {
+    // Nothing but emptied segments.
+    const PAGES: u64 = 400;
+    let region = Region::<K>::new(&[K::full(); PAGES as usize]);
+    let mut endpoint = region.endpoint();
+    let mut scratch = NearestScratch::<K>::default();
+    let before = live();
+    let view = TableView::<K>::open_within(&mut endpoint, least_bytes(&region)).unwrap();
+    assert!(view.models().paged().is_some());
+    // One in the middle of each page.
+    let keys: Vec<K::Owned> = (0..PAGES).map(|page| K::key((2 * page + 1) * K::full() as u64 * 5)).collect();
+    let asked = (Side::Floor, keys.iter().map(Borrow::borrow));
+    let ended = find_nearest(&mut endpoint, &view, &mut scratch, asked, |made| made < round_trips);
+    assert!(matches!(ended, Err(ReadError::Unfinished { .. })), "{ended:?}");
+    drop((view, keys));
+    let left = live() - before;
+    assert!(left < PAGES as usize * (4 << 10), "after {round_trips} round trips {left} bytes are left");
+}
+
+/// As many pages as there are keys were held beside the 64 MiB that a group may have under way.
+fn pages_that_searches_hold_count_among_their_bytes() {
+    const PAGES: u64 = 3500;
+    let region = Region::<ByteKeys>::new(&[ByteKeys::full(); PAGES as usize]);
+    let mut endpoint = region.endpoint();
+    let view = TableView::<ByteKeys>::open_within(&mut endpoint, least_bytes(&region)).unwrap();
+    let mut scratch = NearestScratch::default();
+    let keys: Vec<Vec<u8>> = (0..PAGES)
+        .map(|page| <ByteKeys as Firsts>::key((2 * page + 1) * ByteKeys::full() as u64 * 5))
+        .collect();
+    let (before, mut most) = (live(), 0);
+    let asked = (Side::Floor, keys.iter().map(Vec::as_slice));
+    let ended = find_nearest(&mut endpoint, &view, &mut scratch, asked, |made| {
+        most = (live() - before).max(most);
+        made < 12
+    });
+    assert!(matches!(ended, Err(ReadError::Unfinished { .. })), "{ended:?}");
+    assert!(most < 100 << 20, "{most} bytes are held");
 }
 
 fn a_long_group_leaves_little<K: Numbered>(plan: Plan) {

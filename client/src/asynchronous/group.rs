@@ -333,8 +333,12 @@ impl<K: BuildKeys> Group<K> {
                 ended?;
             }
             Kind::Nearest(side) => {
-                find_nearest(endpoint, table.view(), nearest, (side, self.keys()), in_place)?;
-                self.searched(nearest);
+                let ended = find_nearest(endpoint, table.view(), nearest, (side, self.keys()), in_place);
+                if ended.is_ok() {
+                    self.searched(nearest);
+                }
+                nearest.clear();
+                ended?;
             }
             Kind::Scan => {
                 let Some(section) = self.section() else { return Ok(()) };

@@ -201,6 +201,7 @@ async fn read<K: BuildKeys>(
                 Err(ReadError::Contended { .. }) => group.searched_some(nearest),
                 Err(_) => {}
             }
+            nearest.clear();
             ended
         }
         Kind::Scan => {

@@ -69,6 +69,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> NearestGroup<'k, 
         };
         if sought.is_err() || self.tries.is_some() || self.pieces.left.is_some() {
             *progressed |= self.keep(nearest);
+            nearest.clear();
         }
         sought
     }
@@ -175,6 +176,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                         sought.pass_kept(&mut take);
                     } else {
                         nearest.answers().for_each(|(found, cost)| take(found, cost));
+                        nearest.clear();
                         sought.pieces.pass();
                     }
                     has_time = sought.pieces.are_over() || goes_on(0);

@@ -183,6 +183,7 @@ fn a_large_group_has_a_bounded_number_of_bytes_under_way<K: Numbered>() {
     // One search more than the bound allows may have asked.
     let most = (64 << 20) + 16 * node.geometry().slot_bytes as u64;
     assert!(trips.len() > 1 && trips.iter().all(|bytes| *bytes <= most), "{trips:?}");
+    drop(search);
     assert_eq!(scratch.answers().len(), count);
     assert!(scratch.answers().all(|(found, _)| found.is_some_and(|found| K::number(found.key) == 10)));
 }

@@ -19,6 +19,8 @@ use crate::table_view::TableView;
 /// Keys for which there is room from one long group to the next, and bytes of these and of values.
 const KEPT_KEYS: usize = 1 << 12;
 const KEPT_BYTES: usize = 1 << 20;
+/// Searches whose buffers are kept from one group to the next: 4 MiB.
+const KEPT_SEEKS: usize = 1 << 10;
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,9 @@ struct NearestResult<K: KeySpace> {
 }
 
 /// Buffers of searches for the nearest records, kept between calls. One thread's.
+///
+/// Of what a search reads nothing is kept after it, however it ends, but its answers until they are
+/// [cleared](Self::clear) or the next one begins. Buffers take 8 MiB at most from then on.
 #[derive(Debug)]
 pub struct NearestScratch<K: KeySpace> {
     matcher: Matcher,
@@ -49,7 +54,7 @@ pub struct NearestScratch<K: KeySpace> {
     batch: Batch,
     coming: PendingPages<K>,
     /// The keys that are looked for in doorbell batches, with their places among the answers, and a
-    /// search for each; more are kept from calls with more keys, but not of the longest.
+    /// search for each; up to [`KEPT_SEEKS`] are kept from calls with more keys.
     keys: Vec<(usize, K::Kept)>,
     seeks: Vec<Seek<K>>,
     answers: Vec<NearestResult<K>>,
@@ -95,7 +100,9 @@ impl<K: KeySpace> NearestScratch<K> {
         self.answers.iter().map(|answer| answer.is_answered)
     }
 
-    fn clear(&mut self) {
+    /// Forgets the answers, and lets go of their memory, if that is much.
+    #[inline]
+    pub fn clear(&mut self) {
         self.keys.clear();
         self.keys.shrink_to(KEPT_KEYS);
         self.answers.clear();
@@ -177,7 +184,9 @@ pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
     let is_guarded = endpoint.guards();
     drive_while(endpoint, &mut Nearest::of_postponed(view, scratch, side, is_guarded), goes_on)?;
     let (found, cost) = scratch.answers().next().ok_or(ReadError::Stale)?;
-    Ok(take(found, cost))
+    let taken = take(found, cost);
+    scratch.clear();
+    Ok(taken)
 }
 
 /// The short way for one key.
@@ -318,12 +327,12 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         side: Side,
         is_guarded: bool,
     ) -> Self {
+        let NearestScratch { keys, seeks, .. } = &mut *scratch;
+        seeks.resize_with(keys.len().max(seeks.len()), Seek::default);
+        // Also where a search before was never dropped.
+        seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         scratch.batch.clear();
         scratch.coming.clear();
-        let NearestScratch { keys, seeks, .. } = &mut *scratch;
-        seeks.resize_with(keys.len().max(seeks.len().min(KEPT_KEYS)), Seek::default);
-        seeks.shrink_to(KEPT_KEYS);
-        seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         let is_guarded = is_guarded && view.guards_slots();
         let rule = SearchContext { view, side, is_guarded, most_attempts: MAX_ATTEMPTS };
         Self { rule, scratch, is_checked: false, is_stale: false }
@@ -354,17 +363,20 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
             };
             let answer = &mut answers[*place];
             (answer.cost, answer.is_answered) = (seek.cost, true);
-            let SearchEnd::Record(version, from) = ended else { continue };
             // What was found is there.
-            let Some((key, value)) = seek.record(self.rule.view) else { continue };
-            let value = match from {
-                FoundValue::InSlot => value,
-                FoundValue::Landed(landing, bytes) => &batch.bytes(landing)[..bytes],
-            };
-            let start = values.len();
-            values.extend_from_slice(value);
-            let key = K::keep(key.borrow(), arena);
-            answer.found = Some((key, version, start..values.len()));
+            if let SearchEnd::Record(version, from) = ended
+                && let Some((key, value)) = seek.record(self.rule.view)
+            {
+                let value = match from {
+                    FoundValue::InSlot => value,
+                    FoundValue::Landed(landing, bytes) => &batch.bytes(landing)[..bytes],
+                };
+                let start = values.len();
+                values.extend_from_slice(value);
+                let key = K::keep(key.borrow(), arena);
+                answer.found = Some((key, version, start..values.len()));
+            }
+            seek.forget_record();
         }
         clear(batch);
         coming.clear();
@@ -386,6 +398,20 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
             }
         }
         waits
+    }
+}
+
+impl<K: KeySpace> Drop for Nearest<'_, K> {
+    /// Gives back what the searches hold, however the call has ended.
+    fn drop(&mut self) {
+        let NearestScratch { batch, coming, seeks, keys, .. } = &mut *self.scratch;
+        clear(batch);
+        *coming = PendingPages::default();
+        seeks.truncate(KEPT_SEEKS);
+        seeks.shrink_to(KEPT_SEEKS);
+        seeks.iter_mut().take(keys.len()).for_each(Seek::clear);
+        keys.clear();
+        keys.shrink_to(KEPT_KEYS);
     }
 }
 

@@ -17,15 +17,16 @@ use crate::read::segment_search::{LocatedSegment, SegmentSearch};
 const BEYOND: u32 = 8;
 /// The fewest slots that are read where nothing was found.
 const FURTHER: u32 = 64;
-/// Words that a search keeps room for until the next one.
-const KEPT_WORDS: usize = 1 << 10;
-const KEPT_STRETCHES: usize = 16;
+/// Words of a collection or a slot, and stretches, that a search keeps room for until the next one:
+/// as many as most searches need. They take 4 KiB.
+const KEPT_WORDS: usize = 1 << 7;
+const KEPT_STRETCHES: usize = 4;
 
 impl<K: KeySpace> Seek<K> {
-    /// Forgets the search before.
+    /// Forgets the search before, and what it held.
     pub(in crate::read::ordered) fn clear(&mut self) {
-        self.pages.clear();
-        self.forget_words();
+        self.end();
+        self.forget_record();
         (self.next, self.awaited, self.is_at_end) = (SearchStep::Begin, None, false);
         (self.attempts, self.cost) = (0, Cost::default());
         self.collect_again();
@@ -36,8 +37,10 @@ impl<K: KeySpace> Seek<K> {
         (self.nearest, self.has_busy) = (None, false);
     }
 
-    /// Forgets what was read, and gives its room back if that was a long way.
-    fn forget_words(&mut self) {
+    /// Ends the search: of all that was read, the record that was found is kept.
+    pub(in crate::read::ordered) fn end(&mut self) {
+        self.next = SearchStep::Nothing;
+        self.pages.clear();
         for words in [&mut self.words, &mut self.before] {
             words.clear();
             words.shrink_to(KEPT_WORDS);
@@ -46,15 +49,17 @@ impl<K: KeySpace> Seek<K> {
         self.stretches.shrink_to(KEPT_STRETCHES);
     }
 
-    /// Ends the search: of all that was read, the record that was found is kept.
-    pub(in crate::read::ordered) fn end(&mut self) {
-        self.next = SearchStep::Nothing;
-        self.forget_words();
+    /// Forgets the record that was found.
+    pub(in crate::read::ordered) fn forget_record(&mut self) {
+        self.slot.clear();
+        self.slot.shrink_to(KEPT_WORDS);
     }
 
-    /// Bytes that it keeps of what it has read.
+    /// Bytes that it keeps of what it has read: words, stretches, a slot, and pages of the
+    /// directory.
     pub(in crate::read::ordered) fn kept(&self) -> u64 {
-        (size_of_val(&*self.words) + size_of_val(&*self.before)) as u64
+        let words = self.words.len() + self.before.len() + self.slot.len();
+        (words * size_of::<u64>() + size_of_val(&*self.stretches) + self.pages.bytes()) as u64
     }
 
     /// Whether it has to wait for others of its group, which hold enough already. The first that
