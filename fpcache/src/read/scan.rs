@@ -2,7 +2,9 @@
 //!
 //! A segment's slots are sorted only to within its windows, so a scan reads a stretch of slots,
 //! keeps the keys whose whole window lies inside it, and sorts those. Keys beyond are left for the
-//! next stretch, which starts at the window of the first key not yet covered.
+//! next stretch, which starts at the window of the first key not yet covered, and at most 2ε slots
+//! before the end of this one: however few keys were found, those that it does not cover lie there
+//! or farther on. So slots that were emptied are read twice at most.
 //!
 //! Where the directory is not whole on the compute node, a page of it that is needed next is asked
 //! for in the same doorbell as the stretches before it. A scan holds the page it is in, so that it
@@ -208,8 +210,10 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         from: Option<&K::Key>,
         wanted: usize,
     ) -> CoveredSlots {
-        let first = from.map_or(0, |from| place.window(from, self.collected.view).first);
-        let margin = margin(place.segment.model().epsilon.into()) + self.collected.extra;
+        let first = from.map_or(0, |from| {
+            self.collected.beyond_reached(place, place.window(from, self.collected.view).first)
+        });
+        let margin = margin(place.segment.model().epsilon.into());
         let end = place.cap().min(first.saturating_add(wanted as u32).saturating_add(margin));
         let last = self.last_wanted(place);
         self.collected.reaches_end = last.is_some_and(|last| last < end);
@@ -266,15 +270,22 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             if let Some(cut) = cut {
                 self.drop_uncovered(&cut);
             }
+            // All keys before the last of several stretches' segments are covered.
+            let in_last = match &self.collected.scratch.stretches[..] {
+                [.., _, last] => Some(last.place.start.clone()),
+                _ => None,
+            };
             let next = match self.collected.keep_found(is_whole) {
                 ScanPosition::Ended => None,
                 ScanPosition::Segments => self.covered_to.take(),
-                ScanPosition::Key(last) => K::successor(last),
+                ScanPosition::Key(last) => {
+                    K::successor(last).map(|next| in_last.filter(|start| *start > next).unwrap_or(next))
+                }
                 ScanPosition::Same => {
                     // Blocks without a key that is covered, or a marked group at the first: by
                     // windows, for as long as it takes.
                     self.by_windows = true;
-                    Some(self.start.clone())
+                    in_last.max(Some(self.start.clone()))
                 }
             };
             match next {
@@ -319,6 +330,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         if let Some(uncovered) = self.uncovered() {
             ((self.start, self.end), self.is_over) = (uncovered, false);
         }
+        self.collected.forget_reached();
         let Collected { scratch, progress, .. } = &mut self.collected;
         scratch.records.truncate(progress.whole);
         progress.try_again()

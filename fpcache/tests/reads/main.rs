@@ -20,5 +20,6 @@ mod messages_longer_than_they_say;
 mod nearest;
 mod real_keys;
 mod refresh;
+mod scans_over_emptied;
 mod slot_states;
 mod tuned_budgets;

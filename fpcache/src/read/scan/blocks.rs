@@ -66,7 +66,7 @@ impl<K: KeySpace> Scan<'_, K> {
         }
         let slots = (wanted as f64 * self.sparseness()).ceil() as u32;
         let before = from.map_or(0, |_| self.slots_before(place, finest, least, size));
-        let slots = slots.saturating_add(before).saturating_add(self.collected.extra);
+        let slots = slots.saturating_add(before);
         let enough = u32::from(first_block).saturating_add(slots.div_ceil(size).max(1));
         let mut end_block = u16::try_from(enough).unwrap_or(u16::MAX).min(count);
         if let Some(last) = self.last_block(place) {

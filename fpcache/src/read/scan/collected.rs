@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use super::scratch::{Progress, ScanScratch, ScannedRecord, ScannedValue};
 use super::stretch::{Cover, Stretch};
 use crate::key_space::KeySpace;
+use crate::layout::SegmentAddress;
 use crate::read::ReadError;
 use crate::read::segment_search::{LocatedSegment, PendingPages, RecentPages};
 use crate::read::verify::{Rules, SlotRead, classify};
@@ -13,6 +14,8 @@ use crate::table_view::TableView;
 
 /// Most bytes one round of a scan asks for.
 pub(in crate::read) const ROUND_BYTES: usize = 256 << 10;
+/// The fewest slots that are read beyond the estimate after a round that found nothing.
+const FURTHER: usize = 64;
 
 /// The records that a scan has found, and its state.
 #[derive(Debug)]
@@ -29,8 +32,12 @@ pub(super) struct Collected<'a, K: KeySpace> {
     pub(super) wants_values: bool,
     /// Whether the stretches that were asked for hold all wanted keys that are not covered.
     pub(super) reaches_end: bool,
-    /// Slots to read beyond the estimate, doubled while a stretch covers no key.
-    pub(super) extra: u32,
+    /// Slots to read beyond the estimate, doubled while rounds find nothing, so that it takes few of
+    /// them to pass many slots that were emptied.
+    extra: usize,
+    /// A segment that was read in part, and the slot from which it is read on, or up to which where
+    /// keys descend: no key that is not covered lies before it, or after.
+    reached: Option<(SegmentAddress, u32)>,
     /// Whether the batch has come and the reuse sequence after it is being looked at.
     pub(super) is_checked: bool,
 }
@@ -43,7 +50,7 @@ pub(super) enum ScanPosition<'k, K: KeySpace> {
     Segments,
     /// After this key.
     Key(&'k K::Key),
-    /// Where it was, with more slots: not one key was covered.
+    /// Where it was, after the slots that it has: not one key was covered.
     Same,
 }
 
@@ -67,20 +74,55 @@ impl<'a, K: KeySpace> Collected<'a, K> {
             wants_values: true,
             reaches_end: false,
             extra: 0,
+            reached: None,
             is_checked: false,
         }
     }
 
     /// Begins another round, and says how many slots hold about as many records as are still
-    /// wanted, or as a round may have.
+    /// wanted, or as a round may have; more of them after rounds that found nothing.
     pub(super) fn begin_round(&mut self) -> usize {
         self.scratch.batch.clear();
         self.scratch.stretches.clear();
         self.reaches_end = false;
         let wanted = (self.limit - self.scratch.records.len()) as f64;
         let slots = (wanted / self.view.record().parameters.fill).ceil();
-        let most = (ROUND_BYTES / self.view.geometry().slot_bytes).max(1);
-        (slots as usize).clamp(1, most)
+        (slots as usize).saturating_add(self.extra).clamp(1, self.most_slots())
+    }
+
+    /// Slots that a round may have, but for those of windows at both ends.
+    fn most_slots(&self) -> usize {
+        (ROUND_BYTES / self.view.geometry().slot_bytes).max(1)
+    }
+
+    /// The slot from which, or up to which, a segment is to be read on, if a key says `slot`.
+    pub(super) fn beyond_reached(&self, place: &LocatedSegment<K>, slot: u32) -> u32 {
+        match self.reached {
+            Some((segment, reached)) if segment == place.segment.address() => match self.is_down {
+                true => slot.min(reached),
+                false => slot.max(reached),
+            },
+            _ => slot,
+        }
+    }
+
+    /// Has the slots that were passed read again, where what was found in them is dropped.
+    pub(super) fn forget_reached(&mut self) {
+        self.reached = None;
+    }
+
+    /// Notes how far the last stretch has come in its segment, if it is one of windows. The window
+    /// of a key that it does not cover reaches beyond it, and is 2ε + 1 slots long.
+    fn note_reached(&mut self) {
+        let last = self.scratch.stretches.last().filter(|last| last.cover == Cover::Windows);
+        self.reached = last.map(|last| {
+            let shared = 2 * u32::from(last.place.segment.model().epsilon);
+            let slot = match self.is_down {
+                true => last.first + shared,
+                false => last.end.saturating_sub(shared),
+            };
+            (last.place.segment.address(), slot)
+        });
     }
 
     /// Asks for slots of a segment.
@@ -144,6 +186,8 @@ impl<'a, K: KeySpace> Collected<'a, K> {
     /// Appends the records that were found, as far as they are wanted. Whether they are all of the
     /// stretches' segments says where the scan goes on.
     pub(super) fn keep_found(&mut self, is_whole: bool) -> ScanPosition<'_, K> {
+        self.note_reached();
+        let most = self.most_slots();
         let ScanScratch { found, records, arena, extents, .. } = &mut *self.scratch;
         let room = self.limit - records.len();
         records.extend(found.iter().take(room));
@@ -153,15 +197,15 @@ impl<'a, K: KeySpace> Collected<'a, K> {
             false => records[self.progress.whole..].iter().position(|found| !found.value.is_here()),
         };
         self.progress.whole = missing.map_or(records.len(), |at| self.progress.whole + at);
-        let extra = std::mem::take(&mut self.extra);
+        self.extra = match found.is_empty() {
+            true => (2 * self.extra).clamp(FURTHER, most.max(FURTHER)),
+            false => 0,
+        };
         match (records.len() == self.limit || self.reaches_end, is_whole, found.last()) {
             (true, ..) => ScanPosition::Ended,
             (false, true, _) => ScanPosition::Segments,
             (false, false, Some(last)) => ScanPosition::Key(last.key(arena)),
-            (false, false, None) => {
-                self.extra = extra.saturating_mul(2).max(64);
-                ScanPosition::Same
-            }
+            (false, false, None) => ScanPosition::Same,
         }
     }
 }

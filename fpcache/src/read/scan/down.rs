@@ -32,10 +32,10 @@ impl<K: KeySpace> Scan<'_, K> {
         let (view, start) = (self.collected.view, self.start.borrow());
         let highest = self.end.as_ref().map_or(K::highest(), Borrow::borrow);
         let end = match self.collected.scratch.stretches.is_empty() {
-            true => place.window(highest, view).last + 1,
+            true => self.collected.beyond_reached(&place, place.window(highest, view).last + 1),
             false => place.cap(),
         };
-        let margin = margin(place.segment.model().epsilon.into()) + self.collected.extra;
+        let margin = margin(place.segment.model().epsilon.into());
         let first = end.saturating_sub(budget.saturating_add(margin));
         let least = (place.start.borrow() <= start).then(|| place.window(start, view).first);
         self.collected.reaches_end = least.is_some_and(|least| first <= least);
@@ -56,13 +56,19 @@ impl<K: KeySpace> Scan<'_, K> {
                 && (first == 0 || stretch.place.window(key, view).first >= first)
         })?;
         if is_settled {
-            let lowest = self.collected.scratch.stretches.last().filter(|lowest| lowest.first == 0);
-            let lowest = lowest.map(|lowest| lowest.place.start.clone());
-            match self.collected.keep_found(lowest.is_some()) {
+            let stretches = &self.collected.scratch.stretches;
+            // The first key after which all are covered: those of the segments that it has whole.
+            let is_whole = stretches.last().is_some_and(|lowest| lowest.first == 0);
+            let mut whole = stretches.iter().rev().skip(usize::from(!is_whole));
+            let covered_from = whole.next().map(|lowest| lowest.place.start.clone());
+            match self.collected.keep_found(is_whole) {
                 ScanPosition::Ended => self.is_over = true,
-                ScanPosition::Segments => self.end = lowest,
-                ScanPosition::Key(last) => self.end = Some(last.to_owned()),
-                ScanPosition::Same => {}
+                ScanPosition::Segments => self.end = covered_from,
+                ScanPosition::Key(last) => {
+                    let last = last.to_owned();
+                    self.end = Some(covered_from.map_or(last.clone(), |covered| covered.min(last)));
+                }
+                ScanPosition::Same => self.end = covered_from.or(self.end.take()),
             }
         }
         Ok(is_settled)
