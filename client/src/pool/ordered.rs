@@ -58,8 +58,8 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// Finds the records nearest to keys, range by range: each is asked once, for its own keys and
-    /// for those that have found nothing before it. All share the call's time. Passes them to
-    /// `take` in the order of the keys.
+    /// for those that have found nothing before it. With a newer map those keys begin anew that have
+    /// no record yet. All share the call's time. Passes them to `take` in the order of the keys.
     pub(crate) fn nearest<'k>(
         &self,
         held: &mut PoolHeld<K>,
@@ -70,10 +70,11 @@ impl<K: BuildKeys> Pool<K> {
     ) -> Result<(), ClientError> {
         let keys: Vec<&K::Key> = keys.collect();
         let (mut tries, mut has_asked) = (Tries::begun(within), false);
+        let mut nearest: Vec<RangeNearest<K>> = keys.iter().map(|_| (None, Cost::default())).collect();
         'with_map: loop {
             let ranges = self.follow(held);
-            let mut nearest: Vec<RangeNearest<K>> = keys.iter().map(|_| (None, Cost::default())).collect();
-            let own = ranges.divide(keys.iter().copied().enumerate());
+            let left = keys.iter().copied().enumerate().filter(|(at, _)| nearest[*at].0.is_none());
+            let own = ranges.divide(left);
             // Which keys have found nothing in the ranges from their own on.
             let mut beyond: Vec<usize> = Vec::new();
             for (index, edge) in ranges.in_search_order(side) {
@@ -95,15 +96,15 @@ impl<K: BuildKeys> Pool<K> {
                 };
                 let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
                 let ended = place.and_then(|place| with_direct!(place, (core, own) => core.nearest(own, side, asked.clone(), tries.left(), keep)));
-                let mut found = match ended {
-                    Ok(()) => found.into_iter(),
-                    Err(error) => {
-                        self.recover_range(&ranges, index, error, &mut tries)?;
-                        continue 'with_map;
-                    }
-                };
-                for (at, found) in own.iter().zip(found.by_ref()) {
-                    nearest[*at] = found;
+                // Those that were found before an error stay.
+                let mut found = found.into_iter();
+                for (at, (record, cost)) in own.iter().zip(found.by_ref()) {
+                    nearest[*at].0 = record;
+                    nearest[*at].1 += cost;
+                }
+                if let Err(error) = ended {
+                    self.recover_range(&ranges, index, error, &mut tries)?;
+                    continue 'with_map;
                 }
                 if let Some((record, cost)) = found.next() {
                     for at in &beyond {
