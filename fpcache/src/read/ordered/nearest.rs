@@ -6,7 +6,7 @@ use std::ops::Range;
 use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
 use super::Side;
-use super::seek::{Doorbell, FoundValue, SearchContext, SearchEnd, Seek};
+use super::seek::{Doorbell, FoundValue, SEARCH_BYTES, SearchContext, SearchEnd, Seek};
 use super::short::{self, DirectSearch, NearestRecord, ShortScratch};
 use crate::key_space::KeySpace;
 use crate::matching::{Kernels, Matcher, WithKernels};
@@ -130,8 +130,8 @@ impl<K: KeySpace> NearestScratch<K> {
 /// neighbour in their segment.
 ///
 /// # Errors
-/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no.
-/// [`NearestScratch::answered`] says which keys have their answers all the same.
+/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no, or about 16 million
+/// slots beside a key are empty. [`NearestScratch::answered`] says which keys have their answers all the same.
 #[inline]
 pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
@@ -292,8 +292,8 @@ pub struct Nearest<'a, K: KeySpace> {
     rule: SearchContext<'a, K>,
     scratch: &'a mut NearestScratch<K>,
     is_checked: bool,
-    /// Whether some key's neighbours lie in a segment that was replaced.
-    is_stale: bool,
+    /// Why some key has no answer: a segment was replaced, or it was too far to its neighbour.
+    failed: Option<ReadError>,
 }
 
 impl<'a, K: KeySpace> Nearest<'a, K> {
@@ -320,6 +320,14 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         self
     }
 
+    /// The same search, of which no key's may keep more than `bytes` bytes of what it has read, once
+    /// or twice: it ends in [`Unfinished`](ReadError::Unfinished) after the others have ended.
+    #[must_use]
+    pub fn keeping(mut self, bytes: usize) -> Self {
+        self.rule.most_bytes = bytes;
+        self
+    }
+
     /// A search of the keys that were put off.
     fn of_postponed(
         view: &'a TableView<K>,
@@ -329,13 +337,13 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
     ) -> Self {
         let NearestScratch { keys, seeks, .. } = &mut *scratch;
         seeks.resize_with(keys.len().max(seeks.len()), Seek::default);
-        // Also where a search before was never dropped.
         seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         scratch.batch.clear();
         scratch.coming.clear();
         let is_guarded = is_guarded && view.guards_slots();
-        let rule = SearchContext { view, side, is_guarded, most_attempts: MAX_ATTEMPTS };
-        Self { rule, scratch, is_checked: false, is_stale: false }
+        let (most_attempts, most_bytes) = (MAX_ATTEMPTS, SEARCH_BYTES);
+        let rule = SearchContext { view, side, is_guarded, most_attempts, most_bytes };
+        Self { rule, scratch, is_checked: false, failed: None }
     }
 
     /// Takes what has come for all keys, also where that of one is no answer.
@@ -353,10 +361,10 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
                     contended = Err(error);
                     continue;
                 }
-                Err(ReadError::Stale) => {
+                Err(error @ (ReadError::Stale | ReadError::Unfinished { .. })) => {
                     // Others have their answers all the same.
                     seek.end();
-                    self.is_stale = true;
+                    self.failed = Some(error);
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -427,7 +435,7 @@ impl<K: KeySpace> Operation for Nearest<'_, K> {
         loop {
             self.take()?;
             if !self.ask() {
-                return if self.is_stale { Err(ReadError::Stale) } else { Ok(Step::Done) };
+                return self.failed.take().map_or(Ok(Step::Done), Err);
             }
             // What needs no READ, such as that there is no segment further on, is taken at once.
             if !self.scratch.batch.is_empty() {

@@ -32,10 +32,11 @@ impl<K: KeySpace> Seek<K> {
         self.pages.take(rule.view, (batch, coming))?;
         match awaited {
             AwaitedBytes::Page if self.is_at_end => self.end_collection(rule),
-            AwaitedBytes::Page => {
-                self.next = if self.stretches.is_empty() { SearchStep::Begin } else { SearchStep::Extend };
+            AwaitedBytes::Page if self.stretches.is_empty() => {
+                self.next = SearchStep::Begin;
                 Ok(None)
             }
+            AwaitedBytes::Page => self.go_further(rule),
             AwaitedBytes::Stretches(from, to) => {
                 for index in from..to {
                     self.look(index, key, rule, batch)?;
@@ -45,7 +46,7 @@ impl<K: KeySpace> Seek<K> {
                 } else if self.is_covered(rule) {
                     return self.end_collection(rule);
                 } else {
-                    self.next = SearchStep::Extend;
+                    return self.go_further(rule);
                 }
                 Ok(None)
             }
@@ -58,6 +59,16 @@ impl<K: KeySpace> Seek<K> {
                 Ok(Some(SearchEnd::Record(version, FoundValue::Landed(landing, extent.bytes as usize))))
             }
         }
+    }
+
+    /// Goes on to slots further out, unless it keeps so much already that it gives up.
+    fn go_further(&mut self, rule: &SearchContext<'_, K>) -> Result<Option<SearchEnd>, ReadError> {
+        let kept = size_of_val(&*self.words) + size_of_val(&*self.stretches);
+        if self.nearest.is_none() && kept > rule.most_bytes {
+            return Err(ReadError::Unfinished { round_trips: self.cost.round_trips });
+        }
+        self.next = SearchStep::Extend;
+        Ok(None)
     }
 
     /// Begins another collection, of the same slots to begin with.
