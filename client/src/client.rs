@@ -14,6 +14,7 @@ use fpcache_fabric::Connection;
 
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
+use crate::core::MeantTable;
 use crate::counters::Counters;
 use crate::empty_tables::first_parameters;
 use crate::error::ClientError;
@@ -231,15 +232,14 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// Makes changes and appends the outcome of each; to the table with the creation number
-    /// `expected_creation`, if given.
+    /// Makes changes to the table that is meant, and appends the outcome of each.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
-        expected_creation: Option<u64>,
+        meant: MeantTable,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        with_core!(&self.transport, core => core.write(operations, expected_creation, self.deadline, replies))
+        with_core!(&self.transport, core => core.write(operations, meant, self.deadline, replies))
     }
 
     /// Makes changes of several callers, and returns the outcome of each. The error of one may also
@@ -253,7 +253,8 @@ impl<K: BuildKeys> TableClient<K> {
             Transport::One(direct) => {
                 let mut replies = Vec::new();
                 let (all, deadline) = (operations.clone(), self.deadline);
-                let ended = with_direct!(direct, core => core.write(all, None, deadline, &mut replies));
+                let ended =
+                    with_direct!(direct, core => core.write(all, MeantTable::Any, deadline, &mut replies));
                 let too_few = || ClientError::OutcomeUnknown {
                     why: "the memory node has sent too few replies".to_owned(),
                 };

@@ -54,7 +54,7 @@ pub(crate) use section::Section;
 #[cfg(feature = "tokio")]
 pub(crate) use section::SectionRead;
 use sending::Writer;
-pub(crate) use sending::{no_reply, was_never_sent};
+pub(crate) use sending::{MeantTable, is_another_table, no_reply, was_never_sent};
 
 /// What all handles of a client share.
 pub(crate) struct Core<K: BuildKeys, T: Connector> {

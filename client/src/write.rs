@@ -6,6 +6,7 @@ use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus}
 
 use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome};
 use crate::client::{TableClient, with_core};
+use crate::core::MeantTable;
 use crate::error::ClientError;
 use crate::key::AsKey;
 
@@ -112,9 +113,13 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been. Of a table
     /// over several memory nodes it is that, too, if later changes were made at others, and says
     /// how many.
+    ///
+    /// Once a request was made in one table, the later ones are made in no other: if the table was
+    /// dropped meanwhile and another one has its name, the error is retryable, and all changes have
+    /// to be made anew.
     pub fn apply(&self, changes: &Changes<K>, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
         replies.clear();
-        self.write(changes.operations(), None, replies)?;
+        self.write(changes.operations(), MeantTable::One, replies)?;
         self.none_refused(changes, replies)
     }
 
@@ -137,7 +142,7 @@ impl<K: BuildKeys> TableClient<K> {
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         replies.clear();
-        self.write(changes.operations(), Some(creation), replies)
+        self.write(changes.operations(), MeantTable::Created(creation), replies)
     }
 
     /// Sets the parameters of an empty table, which a load or the first write would otherwise set.

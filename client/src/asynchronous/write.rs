@@ -71,7 +71,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// outcome of each to `replies`, whose content is replaced. They are applied in order at each
     /// memory node, each on its own; the deadline applies to each request, which has up to 512 KiB
     /// of them, or one change, and which other calls' changes may share. As
-    /// [`TableClient::apply`](crate::TableClient::apply).
+    /// [`TableClient::apply`](crate::TableClient::apply), but if the table is dropped and made anew
+    /// meanwhile, later requests are made in the new one.
     ///
     /// If the future is dropped, `replies` holds those that it had seen come. A request under way
     /// may still take effect; no other is sent.

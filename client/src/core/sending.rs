@@ -12,6 +12,38 @@ use crate::error::ClientError;
 /// How much of a call's time one sending of a request waits for its reply, and at least how long.
 const PART: (u32, Duration) = (4, Duration::from_millis(1));
 
+/// The table that the changes of a call are for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MeantTable {
+    /// For each request whichever has the name.
+    Any,
+    /// Whichever has the name at the first request, and for the later ones that alone.
+    One,
+    /// The one with this creation number.
+    Created(u64),
+}
+
+impl MeantTable {
+    /// Says whether the changes are for the table with this creation number.
+    pub(super) fn check(self, creation: u64) -> Result<(), ClientError> {
+        match self {
+            Self::Created(meant) if meant != creation => Err(is_another_table()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The table that is meant once a request was made in the one with this creation number.
+    pub(super) fn after_one_in(self, creation: u64) -> Self {
+        if let Self::One = self { Self::Created(creation) } else { self }
+    }
+}
+
+/// Says that something was not done, because another table has the name of the one it is for.
+pub(crate) fn is_another_table() -> ClientError {
+    let why = "the table was dropped meanwhile, and another one has its name: begin anew";
+    Refusal::new(ErrorCode::OtherTable, why).into()
+}
+
 /// Who sends changes, as the memory node knows it: a thread, or a lane of writes in flight. It has
 /// one request in flight, so that a request with a higher number says that the ones before are no
 /// longer waited for.
@@ -26,8 +58,7 @@ pub(super) struct Writer {
     /// The creation number of the table for which the batch was put together: its shape, and where
     /// the hot cache believes records to lie.
     pub(super) creation: u64,
-    /// The creation number of the only table that the changes are for, if they are for one alone.
-    pub(super) expected_creation: Option<u64>,
+    pub(super) meant: MeantTable,
     pub(super) batch: WriteBatch,
     pub(super) request: Vec<u8>,
     pub(super) reply: Vec<u8>,
@@ -44,7 +75,7 @@ impl Writer {
             process,
             requests: 0,
             creation: 0,
-            expected_creation: None,
+            meant: MeantTable::Any,
             batch,
             request,
             reply,

@@ -17,8 +17,8 @@ use super::change_checks::{misfit, sent};
 use super::creating::is_of_another_attempt;
 use super::recover::Retry;
 use super::sending::{
-    Failed, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table, take_replies,
-    unknown, unknown_after,
+    Failed, MeantTable, OTHER_TABLE, SendLimits, Sending, Writer, is_passing, no_reply, of_its_table,
+    take_replies, unknown, unknown_after,
 };
 use super::values_ahead::ValuesAhead;
 use super::{Connector, Core, HeldContext};
@@ -26,17 +26,16 @@ use crate::empty_tables::first_parameters;
 use crate::error::ClientError;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Makes changes, in as few requests as possible, each of which may take `within`, and appends
-    /// the outcome of each. They are made to the table with the `expected_creation`, if
-    /// one is given, and to no other of its name.
+    /// Makes changes to the table that is meant, in as few requests as possible, each of which may
+    /// take `within`, and appends the outcome of each.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
-        expected_creation: Option<u64>,
+        meant: MeantTable,
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        self.write_begun(operations, expected_creation, (within, within), replies)
+        self.write_begun(operations, meant, (within, within), replies)
     }
 
     /// As [`write`](Self::write), of a call that began with something else and has only `left` for
@@ -44,12 +43,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn write_begun<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
-        expected_creation: Option<u64>,
+        meant: MeantTable,
         (mut left, within): (Duration, Duration),
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         let mut writer = self.writer()?;
-        writer.expected_creation = expected_creation;
+        writer.meant = meant;
         let mut rest = operations;
         let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
@@ -59,6 +58,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             done.filter(|o| o.kind == WriteKind::Delete).for_each(|o| self.forget(o.key));
             rest.by_ref().take(count).for_each(drop);
             (is_first, left) = (false, within);
+            writer.meant = meant.after_one_in(writer.creation);
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
     ) -> Result<(), ClientError> {
         let mut writer = self.writer()?;
-        writer.expected_creation = None;
+        writer.meant = MeantTable::Any;
         let (limits, mut retry) = (SendLimits::new(within, &*self.clock), Retry::new(within));
         self.fill_for(&mut writer, operations, true, within, (limits, &mut retry)).map(drop)
     }
@@ -136,7 +136,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<WriteReply, ClientError> {
         let mut replies = std::mem::take(&mut self.writer()?.replies);
         replies.clear();
-        let written = self.write(std::iter::once(operation), None, within, &mut replies);
+        let written = self.write(std::iter::once(operation), MeantTable::Any, within, &mut replies);
         let reply = replies.pop();
         self.writer()?.replies = replies;
         written?;
@@ -206,16 +206,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             (most, session.connection.max_request())
         };
         let fits = |shape: &RecordShape| misfit::<K>(operations.clone(), shape).map_or(Ok(()), Err);
+        let meant = writer.meant;
         let first = || {
             let with_values = operations.clone().filter(|operation| operation.kind != WriteKind::Delete);
             let parameters = first_parameters::<K>(with_values.map(|operation| operation.value.len()));
             fits(&parameters.shape).map(|()| parameters)
         };
         self.with_shape(within, first, |creation, shape, table| {
-            if writer.expected_creation.is_some_and(|expected| expected != creation) {
-                let why = "the table was dropped and another one has its name: load anew";
-                return Err(Refusal::new(ErrorCode::OtherTable, why).into());
-            }
+            meant.check(creation)?;
             writer.creation = creation;
             if is_first {
                 fits(shape)?;

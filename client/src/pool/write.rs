@@ -9,7 +9,7 @@ use super::Pool;
 use super::map_retries::Tries;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
-use crate::core::misfit;
+use crate::core::{MeantTable, is_another_table, misfit};
 use crate::error::ClientError;
 use crate::one_node::with_direct;
 use crate::outcomes::{ChangeResult, ChangeResults};
@@ -34,7 +34,7 @@ impl<K: BuildKeys> Pool<K> {
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
-        _meant: Option<u64>,
+        _meant: MeantTable,
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
@@ -117,8 +117,14 @@ impl<K: BuildKeys> Pool<K> {
                 all.fill(Some(Err(misfit)));
             }
         }
+        // Of the table that the first of them were made in.
+        let mut creation = None;
         while let Some(next) = all.iter().position(Option::is_none) {
             let ranges = self.ranges();
+            if stops_at_error && creation.is_some_and(|creation| creation != ranges.map.creation) {
+                all[next] = Some(Err(is_another_table()));
+                break;
+            }
             let index = ranges.index_of(operations[next].key);
             let of_range = |at: &usize| all[*at].is_none() && ranges.index_of(operations[*at].key) == index;
             let places: Vec<usize> = (next..operations.len()).filter(of_range).collect();
@@ -127,10 +133,11 @@ impl<K: BuildKeys> Pool<K> {
             let core = ranges.core(index, &self.config, &tries);
             let written = core.and_then(|core| {
                 let times = (tries.left(), within);
-                with_direct!(core, core => core.write_begun(wanted.clone(), None, times, &mut done))
+                with_direct!(core, core => core.write_begun(wanted.clone(), MeantTable::Any, times, &mut done))
             });
             let made = done.len();
             if made > 0 {
+                creation = Some(ranges.map.creation);
                 // What failed is a later request, or there is none left.
                 tries = Tries::begun(within);
             }

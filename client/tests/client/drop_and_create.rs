@@ -22,8 +22,8 @@ const VALUE: u8 = 11;
 const LOAD_CHUNK: u8 = 3;
 const LOAD_COMMIT: u8 = 4;
 
-/// What is to happen to the next request of one operation: it is executed or not, its table is
-/// dropped and made anew before its client learns of either, and its reply never comes.
+/// What is to happen to the next request of one operation: it is executed or not, and its table is
+/// dropped and made anew before its client learns of either, if there is a reply at all.
 struct Trap {
     operation: u8,
     executed: Executed,
@@ -34,6 +34,7 @@ struct Trap {
 enum Executed {
     Yes,
     No,
+    Answered,
 }
 
 /// Where a drop stands still.
@@ -69,13 +70,16 @@ impl Service for Trapped {
         let Some(Trap { executed, renew, .. }) = sprung else {
             return self.catalogue.handle(client, request, reply);
         };
-        if executed == Executed::Yes {
-            assert_eq!(self.catalogue.handle(client, request, reply), Handled::Now);
+        if executed != Executed::No {
+            let handled = self.catalogue.handle(client, request, reply);
+            while handled == Handled::Later && self.catalogue.next_reply(reply).is_none() {
+                self.catalogue.work();
+            }
             assert_eq!(reply[0], 0, "it is not refused");
         }
         self.catalogue.drop_table(&name()).unwrap();
         renew(&mut self.catalogue);
-        Handled::Later
+        if executed == Executed::Answered { Handled::Now } else { Handled::Later }
     }
 
     fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
@@ -259,6 +263,30 @@ fn what_may_have_been_made_is_not_made_in_another_table<K: TestKeys, Other: Test
     assert!(matches!(error, ClientError::OtherKeys { .. }), "{error}");
 }
 
+/// The later requests of a batch were made in the new table, which so had the end of a batch alone.
+fn a_batch_that_was_begun_in_one_table_does_not_go_on_in_another<K: TestKeys>() {
+    const ALL: u64 = 10_000;
+    let node = Node::start::<K>(K::parameters());
+    let client = node.client::<K>();
+    let mut changes = Changes::default();
+    for key in 10..10 + ALL {
+        changes.put(K::key(key), &value_in(&K::shape(Some(8)), key, 2));
+    }
+    let mut replies = Vec::new();
+    // A request that is hung up on may have been executed.
+    node.halts.keeps_clients.store(true, Ordering::Relaxed);
+    let renew = |catalogue: &mut Catalogue| make::<K>(catalogue, K::parameters());
+    let ended =
+        node.renew_during((WRITE, Executed::Answered), renew, || client.apply(&changes, &mut replies));
+    let error = ended.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+    assert!((1..ALL as usize).contains(&replies.len()), "{} of several requests", replies.len());
+    assert_eq!(node.client::<K>().stats().unwrap().keys, 1);
+    // The same client, and the same batch, are good for this table.
+    client.apply(&changes, &mut replies).unwrap();
+    assert_eq!(client.stats().unwrap().keys, 1 + ALL);
+}
+
 /// The table that a change was sent to is gone when it is sent again, and there is no other.
 fn what_may_have_been_made_in_a_table_that_is_gone_is_unknown<K: TestKeys>() {
     let node = Node::start::<K>(K::parameters());
@@ -363,6 +391,11 @@ mod integer_keys {
     }
 
     #[test]
+    fn a_batch_that_was_begun_in_one_table_does_not_go_on_in_another() {
+        super::a_batch_that_was_begun_in_one_table_does_not_go_on_in_another::<U64Keys>();
+    }
+
+    #[test]
     fn what_may_have_been_made_in_a_table_that_is_gone_is_unknown() {
         super::what_may_have_been_made_in_a_table_that_is_gone_is_unknown::<U64Keys>();
     }
@@ -384,6 +417,11 @@ mod byte_keys {
     #[test]
     fn what_may_have_been_made_is_not_made_in_another_table() {
         super::what_may_have_been_made_is_not_made_in_another_table::<ByteKeys, U64Keys>();
+    }
+
+    #[test]
+    fn a_batch_that_was_begun_in_one_table_does_not_go_on_in_another() {
+        super::a_batch_that_was_begun_in_one_table_does_not_go_on_in_another::<ByteKeys>();
     }
 
     #[test]
