@@ -83,10 +83,11 @@ impl<K: BuildKeys> TableClient<K> {
         Self { deadline, ..self.clone() }
     }
 
-    /// The memory node's counters: one request to its processor.
+    /// The memory node's counters: one request to its processor. If the table was dropped and made
+    /// anew, they are of the new one.
     ///
     /// # Errors
-    /// The memory node is gone.
+    /// The memory node or the table is gone.
     pub fn stats(&self) -> Result<NodeStats, ClientError> {
         with_core!(&self.transport, core => core.stats(self.deadline))
     }
@@ -213,6 +214,11 @@ impl<K: BuildKeys> TableClient<K> {
             }
             Transport::Pool(_) => Err(of_several_nodes()),
         }
+    }
+
+    /// The counters of the one memory node of the table with this creation number.
+    pub(crate) fn stats_in(&self, creation: u64) -> Result<NodeStats, ClientError> {
+        self.request(self.deadline, &Request::Stats, Some(creation), |_, body| Ok(NodeStats::decode(body)?))
     }
 
     /// Sends a request to the table's one memory node; to the table with the creation number

@@ -28,7 +28,7 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 use fpcache::matching::Matcher;
-use fpcache::message::{NodeStats, Request, decode_reply};
+use fpcache::message::{ErrorCode, NodeStats, Request, decode_reply};
 use fpcache::plan::Expected;
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::OpenError;
@@ -141,7 +141,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         &self.connector
     }
 
-    /// The memory node's counters.
+    /// The memory node's counters, of whichever table has the name.
     pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
         self.call(&Request::Stats, None, within, |_, body| Ok(NodeStats::decode(body)?))
     }
@@ -238,7 +238,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Sends a request to the memory node and passes the creation number of its table and the
     /// reply's body to `take`. `expected_creation` is the table's that is meant; `None`: that of
-    /// whichever has the name.
+    /// whichever has the name. What is told that its table was dropped has not been done: where it
+    /// may be sent once more, it goes to the table that is there.
     pub(crate) fn call<R>(
         &self,
         request: &Request<'_>,
@@ -259,7 +260,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             request.encode::<K>(creation, &mut bytes);
             match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
                 Ok(()) => {
-                    let body = decode_reply(&reply)?;
+                    let body = match decode_reply(&reply) {
+                        // It hangs up later; another connection shows what is there.
+                        Err(gone) if is_repeatable && gone.code == ErrorCode::NoSuchTable => {
+                            is_repeatable = false;
+                            self.leave_dropped(number, deadline)?;
+                            continue;
+                        }
+                        body => body?,
+                    };
                     if matches!(request, Request::LoadCommit(_)) {
                         // It was not opened, but it has parameters from here on.
                         self.has_opened.store(true, Ordering::Release);

@@ -8,6 +8,7 @@ use fpcache::message::{ErrorCode, Refusal, WriteReply, WriteStatus};
 
 use crate::changes::{Changes, outcome};
 use crate::client::TableClient;
+use crate::core::is_another_table;
 use crate::error::ClientError;
 use crate::key::KeyRef;
 
@@ -25,13 +26,15 @@ pub(crate) struct Inserting<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Inserting<K> {
-    /// Begins after the memory node has refused a plain load, because the table has parameters.
+    /// Begins after the memory node has refused a plain load, because the table has parameters; and
+    /// returns the creation number of the table that was found to be as it must be.
     pub(crate) fn begin(
         client: &TableClient<K>,
         asked: &TableParameters,
         refusal: Refusal,
-    ) -> Result<Self, ClientError> {
-        if client.stats()?.keys > 0 {
+    ) -> Result<(Self, u64), ClientError> {
+        let creation = client.creation();
+        if client.stats_in(creation)?.keys > 0 {
             return Err(refusal.into());
         }
         let theirs = client.table()?.record.parameters;
@@ -40,7 +43,12 @@ impl<K: BuildKeys> Inserting<K> {
         if theirs != asked {
             return Err(ClientError::OtherParameters { theirs: theirs.into(), asked: asked.into() });
         }
-        Ok(Self { changes: Changes::default(), last: None, bytes: 0, sent: 0, replies: Vec::new() })
+        // Clients never go back to a former table.
+        if client.creation() != creation {
+            return Err(is_another_table());
+        }
+        let new = Self { changes: Changes::default(), last: None, bytes: 0, sent: 0, replies: Vec::new() };
+        Ok((new, creation))
     }
 
     /// Adds a record, whose key must be above the one before.

@@ -175,8 +175,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let (number, creation) = match client.begin_load(parameters, expected_keys, encoders) {
             Ok(begun) => begun,
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => {
-                inserting = Some(Inserting::begin(&client, &parameters, refusal)?);
-                (0, client.creation())
+                let (begun, creation) = Inserting::begin(&client, &parameters, refusal)?;
+                inserting = Some(begun);
+                (0, creation)
             }
             Err(error) => return Err(explained(&client, &parameters, error)),
         };
@@ -276,7 +277,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         if let Some(inserting) = &self.inserting {
             let keys = inserting.sent();
             // All records are there, whatever becomes of this question.
-            let segments = self.client.stats().map_or(0, |stats| stats.segments);
+            let segments = self.client.stats_in(self.creation).map_or(0, |stats| stats.segments);
             return Ok(Loaded { keys, segments });
         }
         let loaded = self.commit()?;

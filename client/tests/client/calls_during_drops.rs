@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 #[cfg(feature = "tokio")]
 use crate::asynchronous::one_thread;
 use crate::common::{PATIENCE, TestKeys, value_in};
-use crate::drop_and_create::{Node, Over, name};
+use crate::drop_and_create::{Executed, Node, Over, STATS, make, name};
 #[cfg(feature = "tokio")]
 use fpcache_client::AsyncTableClient;
 use fpcache_client::{Changes, ClientError, TableClient};
@@ -15,6 +15,7 @@ for_both_kinds_of_keys!(
     changes_of_a_table_that_is_being_dropped_are_refused_at_once,
     calls_of_a_table_that_was_dropped_are_told_so_at_once_or_go_on_in_another,
     a_lane_of_a_table_that_was_dropped_does_not_end_the_session_in_another,
+    a_load_that_looked_at_one_table_does_not_insert_into_another,
 );
 
 /// A call, by what it is.
@@ -27,6 +28,7 @@ fn record<K: TestKeys>() -> (K::Owned, Vec<u8>) {
 fn reads<K: TestKeys>() -> Vec<Call<K>> {
     vec![
         ("get", |client| client.get(K::key(7)).map(drop)),
+        ("stats", |client| client.stats().map(drop)),
         ("multi_get", |client| client.multi_get(&[K::key(7), K::key(8)]).map(drop)),
         ("scan", |client| client.scan(K::key(0), 10).map(drop)),
         #[cfg(feature = "tokio")]
@@ -131,5 +133,23 @@ fn a_lane_of_a_table_that_was_dropped_does_not_end_the_session_in_another<K: Tes
         // The lane's.
         assert_eq!(client.counters().reconnects, before + 1);
         assert_eq!(client.get(K::key(5)).unwrap(), Some(record::<K>().1));
+    }
+}
+
+/// The former table had no records, and those of the load were inserted among the other one's.
+fn a_load_that_looked_at_one_table_does_not_insert_into_another<K: TestKeys>() {
+    for over in [Over::SharedMemory, Over::Sockets] {
+        let node = Node::start_over::<K>(over, K::parameters());
+        node.client::<K>().delete(K::key(7)).unwrap();
+        let client = node.client::<K>().with_deadline(PATIENCE);
+        let renew = |catalogue: &mut _| make::<K>(catalogue, K::parameters());
+        let ended = node.renew_during((STATS, Executed::Answered), renew, || {
+            let ((key, value), mut load) = (record::<K>(), client.load(K::parameters(), 1)?);
+            load.push(key, &value)?;
+            load.finish()
+        });
+        let error = ended.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        assert_eq!(node.client::<K>().stats().unwrap().keys, 1);
     }
 }

@@ -18,6 +18,7 @@ use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 /// Operations of requests, as `fpcache::message` draws them.
 const WRITE: u8 = 6;
+pub const STATS: u8 = 1;
 const VALUE: u8 = 11;
 const LOAD_CHUNK: u8 = 3;
 const LOAD_COMMIT: u8 = 4;
@@ -31,7 +32,7 @@ struct Trap {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Executed {
+pub enum Executed {
     Yes,
     No,
     Answered,
@@ -175,7 +176,7 @@ impl Node {
     }
 
     /// Runs `change`, whose first request of an operation goes into the trap.
-    fn renew_during<R>(
+    pub fn renew_during<R>(
         &self,
         (operation, executed): (u8, Executed),
         renew: impl FnOnce(&mut Catalogue) + Send + 'static,
@@ -195,7 +196,7 @@ fn make_empty<K: TestKeys>(catalogue: &mut Catalogue) {
 }
 
 /// Makes a table of one record.
-fn make<K: TestKeys>(catalogue: &mut Catalogue, parameters: TableParameters) {
+pub fn make<K: TestKeys>(catalogue: &mut Catalogue, parameters: TableParameters) {
     make_empty::<K>(catalogue);
     let record = (K::key(7), value_in(&parameters.shape, 7, 1));
     let records = std::iter::once((record.0.borrow(), record.1));
