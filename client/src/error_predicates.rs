@@ -63,7 +63,8 @@ impl ClientError {
         )
     }
 
-    /// Whether the same call may succeed later.
+    /// Whether the same call may succeed later; of a [`Load`](crate::Load), which ends with its
+    /// first error, a new load of all records.
     pub fn is_retryable(&self) -> bool {
         self.kind() == ErrorKind::Retry
     }

@@ -128,6 +128,7 @@ mod inserting;
 mod key;
 mod key_kind;
 mod load;
+mod load_errors;
 mod mapped;
 mod nodes;
 mod one_node;

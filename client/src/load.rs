@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
 use fpcache::layout::{TableParameters, ValuePlace};
 use fpcache::message::keys::{put_record, record_bytes};
-use fpcache::message::{
-    ErrorCode, MAX_AHEAD_BYTES, MessageError, RecordChunk, Refusal, Request, Sent, ValuePiece,
-};
+use fpcache::message::{ErrorCode, MAX_AHEAD_BYTES, MessageError, RecordChunk, Request, Sent, ValuePiece};
 use fpcache_fabric::FabricError;
 
 use crate::client::{TableClient, Transport};
 use crate::core::check_record;
 use crate::error::ClientError;
 use crate::inserting::Inserting;
-use crate::key::{AsKey, KeyRef};
+use crate::key::AsKey;
+use crate::load_errors::{explained, has_ended, partly_loaded};
 
 /// Bytes that a slow disk takes in a second: the end of a load is waited for that much longer than
 /// other calls.
@@ -31,6 +30,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// The records become visible with [`finish`](Self::finish); dropping the load before leaves no
 /// trace. If the table has its parameters already, the records are inserted instead, and visible at
 /// once.
+///
+/// A load ends with its first error but one of a record that does not fit the table. Where the
+/// error is retryable, a new load of all records may succeed; this one takes no more.
 ///
 /// ```
 /// # #[cfg(feature = "embedded")]
@@ -68,6 +70,8 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
     /// How the records are sent if the table has its parameters already.
     inserting: Option<Inserting<K>>,
     finished: bool,
+    /// What each call ends with, once one has failed.
+    ended: Option<ClientError>,
     /// Of a table over several memory nodes the loads into its ranges, which take all records, and
     /// where each range ends; and which of them takes the next one.
     parts: Vec<(Option<K::Owned>, Load<'c, K>)>,
@@ -158,6 +162,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             ahead: 0,
             inserting: None,
             finished: false,
+            ended: None,
             parts: Vec::new(),
             part: 0,
             told: Instant::now(),
@@ -190,14 +195,34 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// default), and one per piece of that size of a value that does not fit a chunk.
     ///
     /// # Errors
-    /// A key or value that does not fit the table; or, for any record of the chunk before, keys out
-    /// of order or a full region. An error ends the load.
+    /// A key or value that does not fit the table: the record is left out, and the load goes on.
+    ///
+    /// Any other error ends the load, and may be of records that were added before: keys out of
+    /// order, a full region, a memory node that does not answer. Do not add the record once more,
+    /// and do not go on with the next one: whether the chunk has arrived is not known, and all
+    /// later calls fail with errors that are not retryable. If this error is, begin a new load of
+    /// all records. Records that were inserted stay: then an error that would be retryable is
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown), and says how many there are.
     pub fn push(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
-        let (key, shape) = (key.as_key(), self.parameters.shape);
-        if !self.parts.is_empty() {
-            return self.push_to_part(key, value);
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
         }
-        check_record::<K>(key, value, &shape)?;
+        let key = key.as_key();
+        check_record::<K>(key, value, &self.parameters.shape)?;
+        let taken = if self.parts.is_empty() { self.take(key, value) } else { self.take_to_part(key, value) };
+        taken.map_err(|error| self.end_with(error))
+    }
+
+    /// Notes the error that ends the load, which cannot be repeated once some of it is visible.
+    fn end_with(&mut self, error: ClientError) -> ClientError {
+        let error = if error.is_retryable() { partly_loaded(self.inserted(), error) } else { error };
+        self.ended = Some(has_ended(&error));
+        error
+    }
+
+    /// Adds a record that fits the table, which one memory node has.
+    fn take(&mut self, key: &K::Key, value: &[u8]) -> Result<(), ClientError> {
+        let shape = self.parameters.shape;
         if let Some(inserting) = &mut self.inserting {
             return inserting.push(&self.client, self.creation, key, value);
         }
@@ -222,13 +247,13 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     }
 
     /// Adds a record to the load into its range, which is the one before's or a later one.
-    fn push_to_part(&mut self, key: &K::Key, value: &[u8]) -> Result<(), ClientError> {
+    fn take_to_part(&mut self, key: &K::Key, value: &[u8]) -> Result<(), ClientError> {
         while self.parts[self.part].0.as_ref().is_some_and(|end| key >= end.borrow()) {
             self.part += 1;
         }
         let (_, part) = &mut self.parts[self.part];
         let before = part.sent;
-        part.push(KeyRef::<K>(key), value).map_err(|error| error.at(part.client.name()))?;
+        part.take(key, value).map_err(|error| error.at(part.client.name()))?;
         if part.sent > before && self.told.elapsed() >= TOLD_EVERY { self.tell_others() } else { Ok(()) }
     }
 
@@ -270,9 +295,15 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// what was inserted. It is [`OutcomeUnknown`](ClientError::OutcomeUnknown) if there are such
     /// records, and says how many.
     pub fn finish(mut self) -> Result<Loaded, ClientError> {
-        if !self.parts.is_empty() {
-            return self.finish_parts();
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
         }
+        let finished = if self.parts.is_empty() { self.finish_one() } else { self.finish_parts() };
+        finished.map_err(|error| self.end_with(error))
+    }
+
+    /// Ends the load into one memory node's table.
+    fn finish_one(&mut self) -> Result<Loaded, ClientError> {
         self.flush()?;
         if let Some(inserting) = &self.inserting {
             let keys = inserting.sent();
@@ -306,9 +337,10 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         Ok(all)
     }
 
-    /// Records that were inserted into ranges.
+    /// Records that were inserted.
     fn inserted(&self) -> u64 {
-        self.parts.iter().filter_map(|(_, part)| part.inserting.as_ref()).map(Inserting::sent).sum()
+        let of_parts = self.parts.iter().filter_map(|(_, part)| part.inserting.as_ref());
+        self.inserting.iter().chain(of_parts).map(Inserting::sent).sum()
     }
 
     /// Makes the records visible and, where the memory node keeps them in files, waits for these.
@@ -378,43 +410,6 @@ fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeC
     };
     let ranges = pool.connected(client.deadline)?.into_iter();
     Ok(ranges.map(|(end, node, core)| (end, of_range(core, node))).collect())
-}
-
-/// The error of a load that did not end in one range, when this number of records is visible: all
-/// of it cannot be repeated as if nothing had been done.
-fn partly_loaded(keys: u64, error: ClientError) -> ClientError {
-    if keys == 0 {
-        return error;
-    }
-    let cause = match error {
-        ClientError::OutcomeUnknown { why } => why,
-        error => error.to_string(),
-    };
-    let why = format!("{keys} records are loaded, but not all: {cause}");
-    ClientError::OutcomeUnknown { why }
-}
-
-/// Says of a load that was refused that the memory node may be for keys of another kind.
-fn explained<K: BuildKeys>(
-    client: &TableClient<K>,
-    parameters: &TableParameters,
-    error: ClientError,
-) -> ClientError {
-    let ClientError::Refused(refusal) = error else { return error };
-    // Nothing else about a load of good parameters makes no sense to a memory node.
-    if refusal.code != ErrorCode::Invalid || parameters.validate::<K>().is_err() {
-        return refusal.into();
-    }
-    match client.key_kind() {
-        Ok(Some(theirs)) if !theirs.is::<K>() => ClientError::OtherKeys { theirs, own: K::NAME },
-        _ => {
-            let why = format!(
-                "{refusal}; if the table was made for other keys, use a client for these, or a table made for the kind {}",
-                K::NAME
-            );
-            Refusal::new(refusal.code, why).into()
-        }
-    }
 }
 
 impl<K: BuildKeys> fmt::Debug for Load<'_, K> {

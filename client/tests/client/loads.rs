@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fpcache::message::{ErrorCode, Refusal, Request, encode_reply};
 use fpcache_client::{ClientConfig, ClientError, ErrorKind, Load, TableClient, U64Keys};
 use fpcache_fabric::{Handled, Service};
+use fpcache_memserver::MemoryNode;
 
 use crate::common::{Meddled, TestKeys, ThreadNode, load, patient};
 use crate::proxies::{Towards, stand_before};
@@ -100,7 +101,7 @@ fn a_load_that_failed_takes_no_other_load_of_its_client_with_it() {
 fn the_end_of_a_load_that_failed_makes_no_other_load_of_its_client_visible() {
     with_a_failed_load_and_another(|client, failed, load| {
         let error = failed.finish().unwrap_err();
-        assert!(error.to_string().contains("not in progress") && error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("has ended with an error") && !error.is_retryable(), "{error}");
         assert_eq!(client.stats().unwrap().keys, 0);
         assert_eq!(load.finish().unwrap().keys, 60_000);
     });
@@ -136,4 +137,68 @@ fn a_load_that_is_shown_shows_no_records() {
     }
     let shown = format!("{load:?}");
     assert!(shown.len() < 300 && shown.contains("waiting: 10000"), "{shown}");
+}
+
+/// A memory node that refuses, once, to do the request after the first `done` ones of a kind.
+fn refusing_one(
+    is_meant: impl Fn(&Request<'_>) -> bool + Send + 'static,
+    done: usize,
+) -> ThreadNode<U64Keys> {
+    let mut seen = 0;
+    ThreadNode::serving(32 << 20, |node: MemoryNode<U64Keys>| {
+        Meddled::new(node, move |node, client, request, reply| {
+            seen += usize::from(Request::decode::<U64Keys>(0, request).is_ok_and(|it| is_meant(&it)));
+            if seen != done + 1 {
+                return node.handle(client, request, reply);
+            }
+            seen += 1;
+            encode_reply(Err(&Refusal::new(ErrorCode::Busy, "later")), reply);
+            Handled::Now
+        })
+    })
+}
+
+/// Pushes records until there is an error.
+fn push_until_error(load: &mut Load<'_>) -> (u64, ClientError) {
+    (0..1_000_000u64).find_map(|key| Some((key, load.push(key, &key.to_le_bytes()).err()?))).unwrap()
+}
+
+/// The error could be retried, and then records were missing from the load or were there twice.
+#[test]
+fn a_load_that_failed_takes_no_more_records() {
+    let node = refusing_one(|request| matches!(request, Request::LoadChunk(..)), 0);
+    let client = node.client();
+    let mut load = client.load(<U64Keys as TestKeys>::parameters(), 0).unwrap();
+    // One that does not fit is left out.
+    let error = load.push(0, b"longer than eight").unwrap_err();
+    assert!(matches!(error, ClientError::ValueSize { .. }), "{error}");
+    let (key, error) = push_until_error(&mut load);
+    // All of the load can be repeated, but nothing of it.
+    assert!(error.is_retryable(), "{error}");
+    for _ in 0..2 {
+        let error = load.push(key, &key.to_le_bytes()).unwrap_err();
+        assert!(!error.is_retryable() && error.to_string().contains("later"), "{error}");
+    }
+    let error = load.finish().unwrap_err();
+    assert!(!error.is_retryable() && !error.may_have_taken_effect(), "{error}");
+    assert_eq!(client.stats().unwrap().keys, 0);
+    let again = crate::common::load(&client, <U64Keys as TestKeys>::parameters(), 0..1_000, 1);
+    assert_eq!(again.unwrap().keys, 1_000);
+}
+
+/// It was told as if the load could be repeated, whose first records were there.
+#[test]
+fn a_load_that_failed_when_some_records_were_inserted_is_of_unknown_outcome() {
+    let node = refusing_one(|request| matches!(request, Request::Write(_)), 1);
+    let client = node.client();
+    client.create(<U64Keys as TestKeys>::parameters()).unwrap();
+    let mut load = client.load(<U64Keys as TestKeys>::parameters(), 0).unwrap();
+    let (key, error) = push_until_error(&mut load);
+    let there = client.stats().unwrap().keys;
+    assert!((1..=key).contains(&there), "{there} of {key}");
+    for error in [error, load.push(key, &key.to_le_bytes()).unwrap_err(), load.finish().unwrap_err()] {
+        assert!(error.may_have_taken_effect() && !error.is_retryable(), "{error}");
+        assert!(error.to_string().contains(&format!("{there} records are loaded, but not all")), "{error}");
+    }
+    assert_eq!(client.stats().unwrap().keys, there);
 }
