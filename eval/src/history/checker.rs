@@ -7,7 +7,7 @@ use super::count;
 use super::linearize::{Doubt, Verdict, linearize};
 use super::operation::{Call, Operation, Outcome};
 use super::report::{BadScan, Disorder, Violation};
-use super::scan::{self, ScanFault};
+use super::scan::{ScanFault, Section};
 use super::shrink::shrink;
 use super::steps::{Entry, Step};
 
@@ -148,27 +148,14 @@ fn split(
     }
     let Outcome::Scanned(scanned) = operation.outcome else { return };
     let records = history.records(scanned);
-    let below = operation.call == Call::Floor;
-    let (fault, covered) = match operation.call {
-        Call::Scan { limit } => {
-            (scan::fault(operation.key, limit, records), scan::covered(operation.key, limit, records))
-        }
-        Call::ScanBack { limit } => (
-            scan::fault_back(operation.key, limit, records),
-            scan::covered_back(operation.key, limit, records),
-        ),
-        _ => (
-            scan::nearest_fault(operation.key, below, records),
-            Some(scan::covered_by_nearest(operation.key, below, records)),
-        ),
-    };
-    if let Some(fault) = fault {
+    let Some(section) = Section::of(operation.key, operation.call) else { return };
+    if let Some(fault) = section.fault(records) {
         checked.add(|| Violation::Scan(BadScan::new(history, number, *operation, fault)));
         return;
     }
-    let Some(covered) = covered else { return };
+    let is_down = section.is_down;
+    let Some(covered) = section.covered(records) else { return };
     let first = keys.sorted.partition_point(|key| key < covered.start());
-    let is_down = matches!(operation.call, Call::ScanBack { .. });
     let mut met = 0;
     for (key, entries) in keys.sorted[first..].iter().zip(&mut entries[first..]) {
         if key > covered.end() {

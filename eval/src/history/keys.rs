@@ -1,5 +1,7 @@
 //! Keys and values for histories, which use numbers only.
 
+use std::ops::Range;
+
 use fpcache_client::{BuildKeys, ByteKeys, RecordShape, TableParameters, U64Keys};
 
 /// A key space with a key for every number, in the same order, so that what a checker decides of
@@ -10,6 +12,13 @@ pub trait NumberedKeys: BuildKeys {
 
     /// The number of a key, [`NOBODYS`] if it is the key of none.
     fn number(key: &Self::Key) -> u64;
+
+    /// Prefixes that the key of a number shares, each with the keys of a range of numbers and with
+    /// no others; none where keys have no prefixes.
+    fn prefixes(number: u64) -> Vec<(Vec<u8>, Range<u64>)> {
+        let _ = number;
+        Vec::new()
+    }
 
     /// Bytes of a value, at least 8 for it to fit.
     fn value_bytes(value: u64) -> usize;
@@ -85,6 +94,17 @@ impl NumberedKeys for ByteKeys {
         number_of(key).unwrap_or(NOBODYS)
     }
 
+    /// That of all keys, that of the number's group, and the key without its end.
+    fn prefixes(number: u64) -> Vec<(Vec<u8>, Range<u64>)> {
+        let (group, stem) = (number >> 5, number & !3);
+        let ends = |first: u64, count| first..first.saturating_add(count);
+        vec![
+            (vec![HEAD], 0..u64::MAX),
+            (group_prefix(group), ends(group << 5, 32)),
+            (Self::key(stem), ends(stem, 4)),
+        ]
+    }
+
     fn value_bytes(value: u64) -> usize {
         const LEAST: usize = 8;
         let mixed = mix(value);
@@ -139,6 +159,18 @@ fn mix(number: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn prefixes_are_shared_with_the_range_and_with_no_others() {
+        let numbers = || (0..400).chain((1 << 32)..(1 << 32) + 100);
+        for number in numbers().step_by(7) {
+            for (prefix, range) in ByteKeys::prefixes(number) {
+                assert!(range.contains(&number));
+                let shares = |other| ByteKeys::key(other).starts_with(&prefix);
+                assert!(numbers().all(|other| shares(other) == range.contains(&other)), "{prefix:?}");
+            }
+        }
+    }
 
     #[test]
     fn neighbours_are_prefixes_of_one_another_and_share_long_ones() {

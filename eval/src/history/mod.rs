@@ -72,7 +72,7 @@ mod whole;
 
 pub use checker::{Checked, MalformedHistory, Undecided, check};
 pub use linearize::Doubt;
-pub use operation::{Call, NEVER, Operation, Outcome, Scanned};
+pub use operation::{Call, NEVER, Operation, Outcome, Scanned, UNSEEN};
 pub use recorder::{Open, Recorder, nanoseconds_since};
 pub use report::{BadScan, Disorder, Shown, Violation};
 pub use scan::ScanFault;

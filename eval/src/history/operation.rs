@@ -7,6 +7,9 @@ use fpcache_client::Plan;
 /// The instant of a response that never came.
 pub const NEVER: u64 = u64::MAX;
 
+/// The value of a record in a scan that returned keys alone: no process writes it.
+pub const UNSEEN: u64 = u64::MAX - 1;
+
 /// What was asked for. Values are unique among all values that are ever written to a key, those it
 /// began with included, so that a value names the write it came from; that is also what a version
 /// token does, so a token is recorded as the value of the record it stood with.
@@ -43,6 +46,15 @@ pub enum Call {
         /// The most records it may return.
         limit: u32,
     },
+    /// Records with keys from the operation's up to another one.
+    ScanRange {
+        /// The first key that is not asked for.
+        end: u64,
+        /// The most records it may return.
+        limit: u32,
+        /// Whether they come in descending order, from the range's end.
+        is_down: bool,
+    },
     /// How many keys there are from the operation's up to another one.
     Count {
         /// The first key that does not count.
@@ -61,9 +73,8 @@ impl Call {
             Self::Insert(value) | Self::Put(value) | Self::Update(value) => Some(value),
             Self::CompareAndSet { value, .. } => Some(value),
             Self::Get | Self::Contains | Self::Delete | Self::Clear => None,
-            Self::Scan { .. } | Self::ScanBack { .. } | Self::Count { .. } | Self::Floor | Self::Ceiling => {
-                None
-            }
+            Self::Scan { .. } | Self::ScanBack { .. } | Self::ScanRange { .. } => None,
+            Self::Count { .. } | Self::Floor | Self::Ceiling => None,
         }
     }
 
@@ -75,7 +86,7 @@ impl Call {
     /// Whether the call reads what lies about its key, by the order of keys.
     pub const fn is_by_order(self) -> bool {
         use Call::*;
-        matches!(self, Scan { .. } | ScanBack { .. } | Count { .. } | Floor | Ceiling)
+        matches!(self, Scan { .. } | ScanBack { .. } | ScanRange { .. } | Count { .. } | Floor | Ceiling)
     }
 }
 
@@ -144,7 +155,7 @@ impl Operation {
             Call::CompareAndSet { .. } => {
                 matches!(self.outcome, Unknown | Refused | Done | Absent | Differs)
             }
-            Call::Scan { .. } | Call::ScanBack { .. } => {
+            Call::Scan { .. } | Call::ScanBack { .. } | Call::ScanRange { .. } => {
                 matches!(self.outcome, Unknown | Refused | Scanned(_))
             }
             Call::Count { .. } => matches!(self.outcome, Unknown | Refused | Counted(_)),
@@ -174,6 +185,10 @@ impl fmt::Display for Call {
             Self::CompareAndSet { expected, value } => write!(f, "compare {expected} and set {value}"),
             Self::Scan { limit } => write!(f, "scan of up to {limit}"),
             Self::ScanBack { limit } => write!(f, "scan down of up to {limit}"),
+            Self::ScanRange { end, limit, is_down } => {
+                let down = if *is_down { " down" } else { "" };
+                write!(f, "scan{down} of up to {limit} below {end}")
+            }
             Self::Count { end } => write!(f, "count up to {end}"),
             Self::Floor => write!(f, "floor"),
             Self::Ceiling => write!(f, "ceiling"),

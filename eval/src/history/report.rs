@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::History;
-use super::operation::{Call, NEVER, Operation, Outcome};
+use super::operation::{Call, NEVER, Operation, Outcome, UNSEEN};
 use super::scan::ScanFault;
 use super::shrink::Core;
 use super::steps::{Condition, Effect, Step};
@@ -84,6 +84,7 @@ impl Disorder {
             let operation = *history.operations().get(number as usize)?;
             let saw = matches!(operation.outcome, Outcome::Scanned(_)).then_some(match step.condition {
                 Condition::Exactly(value) => Some(value),
+                Condition::Present => Some(UNSEEN),
                 _ => None,
             });
             Some(Shown::new(history, number, operation, saw))
@@ -198,13 +199,14 @@ impl Shown {
         let since = |instant: u64| i128::from(instant) - i128::from(begun);
         let end = if returned == NEVER { "...".to_owned() } else { since(returned).to_string() };
         let outcome = match self.saw {
+            Some(Some(UNSEEN)) => "returned the key".to_owned(),
             Some(Some(value)) => format!("found {value}"),
             Some(None) => "did not return the key".to_owned(),
             None => outcome.to_string(),
         };
         let call = match call {
-            Call::Scan { .. } | Call::ScanBack { .. } | Call::Count { .. } => format!("{call} from {key}"),
             Call::Floor | Call::Ceiling => format!("{call} of {key}"),
+            call if call.is_by_order() => format!("{call} from {key}"),
             _ => call.to_string(),
         };
         let plan = plan.map_or(String::new(), |plan| format!(" by {}", plan.name()));

@@ -1,7 +1,7 @@
 //! The steps of an operation on one key: reads and writes.
 
 use super::History;
-use super::operation::{Call, NEVER, Operation, Outcome};
+use super::operation::{Call, NEVER, Operation, Outcome, UNSEEN};
 
 /// What must be so for a step to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,8 @@ impl Step {
                 (Condition::Unlike(expected), Effect::Nothing)
             }
             (Call::Get | Call::Contains | Call::Floor | Call::Ceiling, _) => return None,
-            (Call::Scan { .. } | Call::ScanBack { .. } | Call::Count { .. }, _) => return None,
+            (Call::Scan { .. } | Call::ScanBack { .. } | Call::ScanRange { .. }, _) => return None,
+            (Call::Count { .. }, _) => return None,
             (Call::Insert(value), _) => (Condition::Absent, Effect::Write(value)),
             (Call::Put(value), _) => (Condition::Any, Effect::Write(value)),
             (Call::Update(value), _) => (Condition::Present, Effect::Write(value)),
@@ -137,7 +138,10 @@ impl Entry {
         let Outcome::Scanned(scanned) = operation.outcome else { return None };
         let condition = match self.place {
             Self::MISSED => Condition::Absent,
-            place => Condition::Exactly(history.records(scanned).get(place as usize)?.1),
+            place => match history.records(scanned).get(place as usize)?.1 {
+                UNSEEN => Condition::Present,
+                value => Condition::Exactly(value),
+            },
         };
         Some(Step::read(operation, self.operation, condition))
     }

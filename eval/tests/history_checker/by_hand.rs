@@ -2,10 +2,12 @@
 //! it.
 
 use fpcache_eval::history::Call::{
-    Ceiling, CompareAndSet, Count, Delete, Floor, Get, Insert, Put, Scan, Update,
+    Ceiling, CompareAndSet, Count, Delete, Floor, Get, Insert, Put, Scan, ScanRange, Update,
 };
 use fpcache_eval::history::Outcome::{Absent, Counted, Differs, Done, Exists, Found, Refused, Unknown};
-use fpcache_eval::history::{Doubt, MalformedHistory, ScanFault, Violation, Whole, check, check_whole};
+use fpcache_eval::history::{
+    Doubt, MalformedHistory, ScanFault, UNSEEN, Violation, Whole, check, check_whole,
+};
 
 use super::Script;
 
@@ -304,6 +306,31 @@ fn a_scan_down_says_what_is_there_and_what_is_not() {
     }
     let Violation::Scan(scan) = wrong(&three().scan_back(9, 9, &[(2, 20), (5, 50)], 1, 2)) else { panic!() };
     assert_eq!(scan.fault, ScanFault::OutOfOrder { before: 2, key: 5 });
+}
+
+#[test]
+fn a_scan_of_a_range_speaks_of_no_other_keys() {
+    let three = || Script::from(&[(2, 20), (5, 50), (9, 90)]);
+    for (is_down, both, first) in [(false, [(2, 20), (5, 50)], (2, 20)), (true, [(5, 50), (2, 20)], (5, 50))]
+    {
+        let call = |end, limit| ScanRange { end, limit, is_down };
+        let script = three().records(2, call(9, 9), &both, 1, 2).records(2, call(9, 1), &[first], 3, 4);
+        right(&script.records(3, call(5, 9), &[], 5, 6).records(9, call(2, 9), &[], 5, 6));
+        assert!(!three().records(2, call(9, 9), &[first], 1, 2).check().is_linearizable());
+        let Violation::Scan(scan) = wrong(&three().records(2, call(9, 1), &[(9, 90)], 1, 2)) else {
+            panic!()
+        };
+        assert_eq!(scan.fault, ScanFault::Outside { key: 9 });
+    }
+}
+
+#[test]
+fn keys_alone_are_there_with_any_value() {
+    let three = || Script::from(&[(2, 20), (5, 50), (9, 90)]).call(5, Update(51), Done, 1, 4);
+    right(&three().scan(3, 9, &[(5, UNSEEN), (9, UNSEEN)], 2, 3));
+    assert!(!three().scan(3, 9, &[(9, UNSEEN)], 2, 3).check().is_linearizable());
+    let script = three().call(5, Delete, Done, 5, 6).scan(3, 9, &[(5, UNSEEN), (9, UNSEEN)], 7, 8);
+    assert!(wrong(&script).to_string().contains("returned the key"));
 }
 
 #[test]

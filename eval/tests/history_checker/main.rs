@@ -67,6 +67,12 @@ impl Script {
         self
     }
 
+    /// Adds a call that returned these records: a scan of a range, for example.
+    pub fn records(mut self, key: u64, call: Call, records: &[(u64, u64)], from: u64, to: u64) -> Self {
+        self.calls.push((key, call, Answer::Records(records.to_vec()), from, to));
+        self
+    }
+
     /// Adds a floor or a ceiling.
     pub fn nearest(mut self, key: u64, call: Call, found: Option<(u64, u64)>, from: u64, to: u64) -> Self {
         self.calls.push((key, call, Answer::Records(found.into_iter().collect()), from, to));

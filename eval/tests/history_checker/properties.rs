@@ -130,7 +130,9 @@ fn another(history: &History, random: &mut impl RngCore) -> History {
         Call::Put(_) | Call::Clear => Outcome::Refused,
         Call::Update(_) | Call::Delete => pick(&[Outcome::Absent, Outcome::Done, Outcome::Refused]),
         Call::CompareAndSet { .. } => pick(&[Outcome::Absent, Outcome::Done, Outcome::Differs]),
-        Call::ScanBack { .. } | Call::Count { .. } | Call::Floor | Call::Ceiling => return history.clone(),
+        Call::ScanBack { .. } | Call::ScanRange { .. } | Call::Count { .. } | Call::Floor | Call::Ceiling => {
+            return history.clone();
+        }
         Call::Scan { .. } => {
             let Outcome::Scanned(scanned) = operation.outcome else { return history.clone() };
             let mut records = history.records(scanned).to_vec();

@@ -2,6 +2,7 @@
 
 mod lookups;
 mod mix;
+mod ordered;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -11,12 +12,11 @@ use std::time::Duration;
 use fpcache::message::{ErrorCode, WriteStatus};
 use fpcache_client::KeyRef;
 use fpcache_client::{
-    Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, Reader, Record, RecordToken,
-    TableClient,
+    Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, Reader, RecordToken, TableClient,
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::{Call, Open, Outcome, Recorder};
+use fpcache_eval::history::{Call, Outcome, Recorder};
 use fpcache_sim::{NodeId, Process};
 
 pub use mix::{Mix, Part, Queue};
@@ -113,12 +113,12 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                 Some(0) => self.get(),
                 Some(1) => self.multi_get(),
                 Some(2) => self.get_versioned(),
-                Some(3) => self.scan(),
+                Some(3) => self.scan(false),
                 Some(8) => self.compare_and_set(),
                 Some(9) => self.batch(),
                 Some(10) => self.queue(),
                 Some(11) => self.nearest(),
-                Some(12) => self.scan_back(),
+                Some(12) => self.scan(true),
                 Some(13) => self.count(),
                 Some(kind) => self.change(kind),
                 None => {}
@@ -140,7 +140,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         for key in self.part.keys.clone() {
             self.get_key(key);
         }
-        self.scan_from(0, u32::MAX);
+        self.scan_all();
     }
 
     pub(crate) fn key(&mut self) -> u64 {
@@ -182,93 +182,6 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
             done.clone().map(|()| (Outcome::Done, None))
         });
         done
-    }
-
-    fn scan(&mut self) {
-        let key = self.key();
-        let limit = self.process.random.between(1, 40) as u32;
-        self.scan_from(key, limit);
-    }
-
-    fn scan_from(&mut self, key: u64, limit: u32) {
-        let open = lock(&self.log).invoke(key, Call::Scan { limit });
-        let owned = K::key(key);
-        let start = KeyRef::<K>(owned.borrow());
-        let scanned = match &mut self.reader {
-            Some(reader) => reader.scan(start, limit as usize),
-            None => self.client.scan(start, limit as usize),
-        };
-        self.scanned(open, scanned);
-    }
-
-    fn scan_back(&mut self) {
-        let key = self.key();
-        let limit = self.process.random.between(1, 40) as u32;
-        let open = lock(&self.log).invoke(key, Call::ScanBack { limit });
-        let scanned = self.client.scan_back(KeyRef::<K>(K::key(key).borrow()), limit as usize);
-        self.scanned(open, scanned);
-    }
-
-    fn scanned(&self, open: Open, scanned: Result<Vec<Record<K>>, ClientError>) {
-        match scanned {
-            Ok(records) => {
-                let records = records
-                    .iter()
-                    .map(|(key, value)| (K::number(key.borrow()), ClientStore::<K>::decode(value)));
-                lock(&self.log).scanned(open, records, None);
-            }
-            Err(error) => drop(failed(&error)),
-        }
-    }
-
-    fn count(&mut self) {
-        let (one, other) = (self.key(), self.key());
-        let (key, end) = (one.min(other), one.max(other));
-        self.call(key, Call::Count { end }, |client, key| {
-            let end = K::key(end);
-            Ok((Outcome::Counted(client.count(key, KeyRef::<K>(end.borrow()))?), None))
-        });
-    }
-
-    fn nearest(&mut self) {
-        let call = [Call::Floor, Call::Ceiling][self.process.random.below(2) as usize];
-        let count = if self.process.random.below(3) == 0 { self.process.random.between(2, 4) } else { 1 };
-        // Beside the keys that there are as often as on them.
-        let keys: Vec<u64> = (0..count)
-            .map(|_| {
-                let key = self.key();
-                match self.process.random.below(2) {
-                    0 if call == Call::Floor => key + 1,
-                    0 => key.saturating_sub(1),
-                    _ => key,
-                }
-            })
-            .collect();
-        let open: Vec<_> = keys.iter().map(|key| lock(&self.log).invoke(*key, call)).collect();
-        let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
-        let keys: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
-        let found = match (call, &keys[..]) {
-            (Call::Floor, [key]) => match &mut self.reader {
-                Some(reader) => reader.floor_with(*key, own::<K>).map(|(found, _)| vec![found]),
-                None => self.client.floor(*key).map(|found| vec![found]),
-            },
-            (Call::Floor, keys) => self.client.multi_floor(keys),
-            (_, [key]) => match &mut self.reader {
-                Some(reader) => reader.ceiling_with(*key, own::<K>).map(|(found, _)| vec![found]),
-                None => self.client.ceiling(*key).map(|found| vec![found]),
-            },
-            (_, keys) => self.client.multi_ceiling(keys),
-        };
-        match found {
-            Ok(found) => {
-                for (open, record) in open.into_iter().zip(found) {
-                    let record = record
-                        .map(|(key, value)| (K::number(key.borrow()), ClientStore::<K>::decode(&value)));
-                    lock(&self.log).scanned(open, record, None);
-                }
-            }
-            Err(error) => drop(failed(&error)),
-        }
     }
 
     fn change(&mut self, kind: usize) {
@@ -396,10 +309,6 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         }
         found_room
     }
-}
-
-fn own<K: NumberedKeys>(found: Option<(K::View<'_>, &[u8])>) -> Option<Record<K>> {
-    found.map(|(key, value)| (key.borrow().to_owned(), value.to_vec()))
 }
 
 /// What a call without an answer is in a history.

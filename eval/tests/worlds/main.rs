@@ -186,6 +186,9 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         assert!(tally.oldest > 20 * tally.queues && tally.emptied > tally.queues, "{tally:?}");
         let (scans, counts) = (tally.scans_back, tally.counts);
         assert!(tally.readers > tally.worlds && scans > tally.worlds && counts > tally.worlds, "{tally:?}");
+        let (ranges, alone) = (tally.ranges.map(|ranges| 2 * ranges), 2 * tally.keys_alone);
+        assert!(ranges.into_iter().chain([alone, 4 * tally.endless]).all(|count| count > tally.worlds));
+        assert!(2 * tally.ends > tally.looked_at, "first and last records are asked for: {tally:?}");
         assert!(2 * tally.absent_by_groups > tally.worlds, "one READ of a group shows absence: {tally:?}");
         assert!(tally.by_node > 4 * tally.answering && tally.answering > tally.worlds / 6, "{tally:?}");
         assert!(4 * tally.looked_at > tally.worlds, "neighbours are asked for: {tally:?}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fpcache_client::{ByteKeys, CacheConfig, ClientConfig, KeySpace, Plan, U64Keys};
 use fpcache_eval::history::client::every_way;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, Whole, check, check_whole};
+use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, UNSEEN, Whole, check, check_whole};
 use fpcache_fabric::Clock;
 use fpcache_sim::{ProcessId, Random, SimClock, Verdict, World};
 
@@ -59,9 +59,15 @@ pub struct Tally {
     /// end.
     pub readers: u64,
     pub paged: u64,
-    /// Scans that went down, and counts, each with an answer.
+    /// Scans that went down, counts, and scans up and down of ranges, each with an answer.
     pub scans_back: u64,
     pub counts: u64,
+    pub ranges: [u64; 2],
+    /// Scans that returned keys alone, and counts without an end.
+    pub keys_alone: u64,
+    pub endless: u64,
+    /// First and last records that were asked for.
+    pub ends: u64,
     /// Keys that were found absent by one READ of their group.
     pub absent_by_groups: u64,
     /// Worlds whose memory node answers questions, and single keys that it looked up.
@@ -244,6 +250,15 @@ impl Tally {
         for operation in history.operations().iter().filter(answered) {
             self.scans_back += u64::from(matches!(operation.call, Call::ScanBack { .. }));
             self.counts += u64::from(matches!(operation.call, Call::Count { .. }));
+            self.endless += u64::from(operation.call == Call::Count { end: u64::MAX });
+            if let Call::ScanRange { is_down, .. } = operation.call {
+                self.ranges[usize::from(is_down)] += 1;
+            }
+            let Outcome::Scanned(scanned) = operation.outcome else { continue };
+            let is_key_alone = |record: &(u64, u64)| record.1 == UNSEEN;
+            self.keys_alone += u64::from(history.records(scanned).first().is_some_and(is_key_alone));
+            let of_all = [(Call::Ceiling, 0), (Call::Floor, u64::MAX)];
+            self.ends += u64::from(of_all.contains(&(operation.call, operation.key)));
         }
         let by_groups = |o: &&Operation| o.outcome == Outcome::Absent && o.plan == Some(Plan::Groups);
         self.absent_by_groups += history.operations().iter().filter(by_groups).count() as u64;

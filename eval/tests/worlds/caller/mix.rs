@@ -20,7 +20,7 @@ pub struct Mix {
     pub batch: u64,
     /// A step of the process's queue, if it has one.
     pub queue: u64,
-    /// Floors and ceilings, one in three of a group.
+    /// Floors and ceilings, one in three of a group, and the first and the last record.
     pub nearest: u64,
     /// Scans that go down.
     pub scan_back: u64,
