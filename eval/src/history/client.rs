@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache_client::{
     CacheConfig, ClientConfig, ClientError, CompareAndSet, Inserted, KeyRef, Plan, PlanChoice, Reader,
-    RecordToken, TableClient, TableParameters, U64Keys,
+    Record, RecordToken, TableClient, TableParameters, U64Keys,
 };
 
 use super::keys::NumberedKeys;
@@ -173,6 +173,28 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
         Ok((counted?, None))
     }
 
+    fn nearest(&mut self, keys: &[u64], below: bool) -> Answer<Vec<Option<(u64, u64)>>> {
+        let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
+        let named: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
+        macro_rules! by {
+            ($reader:expr) => {
+                match (keys, &named[..]) {
+                    ([u64::MAX], _) if below => vec![$reader.last()?],
+                    ([0], _) if !below => vec![$reader.first()?],
+                    (_, [key]) if below => vec![$reader.floor(*key)?],
+                    (_, [key]) => vec![$reader.ceiling(*key)?],
+                    (_, keys) if below => $reader.multi_floor(keys)?,
+                    (_, keys) => $reader.multi_ceiling(keys)?,
+                }
+            };
+        }
+        let found = match &mut self.reader {
+            Some(reader) => by!(reader),
+            None => by!(self.client),
+        };
+        Ok((found.into_iter().map(|record| record.map(numbers::<K>)).collect(), None))
+    }
+
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {
         self.write(key, value, |client, key, bytes| client.insert(key, bytes).map(Inserted::is_new))
     }
@@ -205,6 +227,11 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
     fn rebuilds(&mut self) -> Option<u64> {
         self.client.stats().ok().map(|stats| stats.rebuilds)
     }
+}
+
+/// A record's key and value as numbers.
+pub(super) fn numbers<K: NumberedKeys>((key, value): Record<K>) -> (u64, u64) {
+    (K::number(key.borrow()), ClientStore::<K>::decode(&value))
 }
 
 /// Configurations of clients that read in every way there is, with their names: each plan without a

@@ -48,6 +48,11 @@ pub trait Store: Send {
     /// How many keys there are from `start` up to `end`, exclusive.
     fn count(&mut self, start: u64, end: u64) -> Answer<u64>;
 
+    /// The record with the greatest key not above each of these, or the least not below it; of one
+    /// key by itself, of several together. The floor of `u64::MAX` is asked for as the last record,
+    /// the ceiling of 0 as the first.
+    fn nearest(&mut self, keys: &[u64], below: bool) -> Answer<Vec<Option<(u64, u64)>>>;
+
     /// Makes a record; `false` if there is one.
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool>;
 

@@ -14,6 +14,7 @@ use super::operation::{Operation, Outcome};
 use super::recorder::Recorder;
 use super::report::Violation;
 use super::store::Store;
+use super::whole::{Whole, check_whole};
 pub use error::StressError;
 pub use options::{Mix, Queue, StressOptions, StressProcess};
 use worker::Worker;
@@ -49,12 +50,16 @@ pub struct StressReport {
     pub violations: Vec<Violation>,
     /// Keys of batches that were not decided.
     pub undecided: Vec<Undecided>,
+    /// Batches in which an order was found of all calls on all keys at once.
+    pub whole: usize,
+    /// A call of which no such order was found.
+    pub disordered: Option<Operation>,
 }
 
 impl StressReport {
     /// Whether every history was linearizable beyond doubt.
     pub fn is_linearizable(&self) -> bool {
-        self.violated == 0 && self.undecided.is_empty()
+        self.violated == 0 && self.undecided.is_empty() && self.disordered.is_none()
     }
 
     /// Operations per second, if instants were nanoseconds.
@@ -122,8 +127,17 @@ where
         logs.push(reader);
         let history = History::merge(std::mem::replace(&mut initial, after), logs).carry(open);
         report.add(&history)?;
+        if options.as_a_whole {
+            match check_whole(&history) {
+                Whole::Ordered { .. } => report.whole += 1,
+                Whole::Disordered { operation } => {
+                    report.disordered = history.operations().get(operation).copied();
+                }
+                Whole::Undecided => {}
+            }
+        }
         open = history.undecided_writes();
-        if report.violated > 0 {
+        if report.violated > 0 || report.disordered.is_some() {
             break;
         }
     }

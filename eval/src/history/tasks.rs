@@ -9,7 +9,7 @@ use fpcache_client::{
 };
 use tokio::runtime::Runtime;
 
-use super::client::ClientStore;
+use super::client::{ClientStore, numbers};
 use super::keys::NumberedKeys;
 use super::operation::Outcome;
 use super::store::{Answer, Store};
@@ -109,6 +109,23 @@ impl<K: NumberedKeys> Store for TaskStore<K> {
     fn count(&mut self, start: u64, end: u64) -> Answer<u64> {
         let (start, end) = (K::key(start), K::key(end));
         self.wait(self.client.count(KeyRef::<K>(start.borrow()), KeyRef::<K>(end.borrow())))
+    }
+
+    fn nearest(&mut self, keys: &[u64], below: bool) -> Answer<Vec<Option<(u64, u64)>>> {
+        let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
+        let named: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
+        let client = &self.client;
+        self.wait(async {
+            let found = match (keys, &named[..]) {
+                ([u64::MAX], _) if below => vec![client.last().await?],
+                ([0], _) if !below => vec![client.first().await?],
+                (_, [key]) if below => vec![client.floor(*key).await?],
+                (_, [key]) => vec![client.ceiling(*key).await?],
+                (_, keys) if below => client.multi_floor(keys).await?,
+                (_, keys) => client.multi_ceiling(keys).await?,
+            };
+            Ok(found.into_iter().map(|record| record.map(numbers::<K>)).collect())
+        })
     }
 
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {

@@ -124,9 +124,11 @@ fn readers_by_groups_of_any_form_agree_on_an_order() {
 
 fn few_keys<K: NumberedKeys>() {
     let keys: Vec<u64> = (0..12).map(|i| i * 1_000).collect();
-    let mix = Mix { compare_and_set: 3.0, ..Mix::default() };
-    for ways in [[1, 2, 4], [0, 3, 6]] {
-        run::<K>(&ways, &StressOptions { mix, ..options(keys.clone(), 3, 4_000) }, 9);
+    let mix = Mix { compare_and_set: 3.0, nearest: 10.0, ..Mix::default() };
+    for (ways, as_a_whole) in [([1, 2, 4], false), ([0, 3, 6], true)] {
+        let options = StressOptions { mix, as_a_whole, ..options(keys.clone(), 3, 4_000) };
+        let report = run::<K>(&ways, &options, 9);
+        assert!(report.whole > 0 || !as_a_whole, "a batch is decided as a whole: {report:#?}");
     }
 }
 
@@ -218,6 +220,7 @@ fn run_at<K: NumberedKeys>(url: &str, ways: &[(&str, ClientConfig)], options: &S
     let report = stress(options, processes.collect(), nanoseconds_since(Instant::now())).unwrap();
     assert!(report.is_linearizable(), "{} keys: {report:#?}", K::NAME);
     assert_eq!(report.unknown, 0, "{report:#?}");
+    assert!(report.whole > 0 || !options.as_a_whole, "a batch is decided as a whole: {report:#?}");
     assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 10), "segments were replaced: {report:#?}");
 }
 
@@ -233,7 +236,7 @@ fn by_the_memory_node<K: NumberedKeys>(address: &str) {
         ("at-node, hot cache", at_node.clone().with_cache(Some(CacheConfig::of(64 << 10)))),
         ("two-stage", config.with_plan(PlanChoice::Fixed(Plan::TwoStage))),
     ];
-    run_at::<K>(&url, &ways, &options(keys, 3, 500));
+    run_at::<K>(&url, &ways, &StressOptions { as_a_whole: true, ..options(keys, 3, 500) });
     // Lookups that are not answered are other plans': how many are while inserts replace segments
     // is the machine's to say, and whether its processors have other work. When these have ended
     // the view is brought up to date.

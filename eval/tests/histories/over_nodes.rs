@@ -118,9 +118,13 @@ fn by_tasks<K: NumberedKeys>(over: Over, seed: u64) {
         store: TaskStore::new(Arc::clone(&runtime), client.clone()),
         random: Xoshiro256PlusPlus::seed_from_u64(seed + i),
     };
-    let options = StressOptions { keys, batches: batches(), calls: 600, ..StressOptions::default() };
+    // Neighbours are of one instant within one memory node.
+    let as_a_whole = !matches!(over, Over::ThreeNodes(_));
+    let options =
+        StressOptions { keys, batches: batches(), calls: 600, as_a_whole, ..StressOptions::default() };
     let report = stress(&options, (0..4).map(process).collect(), nanoseconds_since(Instant::now())).unwrap();
     assert!(report.is_linearizable(), "{} keys, seed {seed}: {report:#?}", K::NAME);
+    assert!(report.whole > 0 || !as_a_whole, "a batch is decided as a whole: {report:#?}");
     assert_eq!((report.unknown, report.refused), (0, 0), "{report:#?}");
 }
 

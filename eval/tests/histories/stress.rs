@@ -24,6 +24,8 @@ enum Fault {
     Misses,
     /// A count now and then is too high.
     Miscounts,
+    /// A floor or a ceiling now and then passes the nearest record over.
+    PassesOver,
     /// A compare-and-set does not compare.
     Blind,
 }
@@ -107,6 +109,18 @@ impl Store for Model {
         Ok((count + u64::from(miscounts) * 8, None))
     }
 
+    fn nearest(&mut self, keys: &[u64], below: bool) -> Answer<Vec<Option<(u64, u64)>>> {
+        self.calls += 1;
+        let passes_over = self.fault == Fault::PassesOver && self.calls.is_multiple_of(16);
+        let records = self.records.lock().unwrap();
+        let nearest = |key: &u64| match below {
+            true => records.range(..=key).rev().nth(usize::from(passes_over)),
+            false => records.range(key..).nth(usize::from(passes_over)),
+        };
+        let found = keys.iter().map(|key| nearest(key).map(|(key, value)| (*key, *value)));
+        Ok((found.collect(), None))
+    }
+
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {
         self.done(key, Call::Insert(value))
     }
@@ -170,7 +184,7 @@ fn lost_answers_go_on_into_the_next_batch() {
 
 #[test]
 fn faults_are_found_and_end_the_run() {
-    for fault in [Fault::Stale, Fault::Misses, Fault::Miscounts, Fault::Blind] {
+    for fault in [Fault::Stale, Fault::Misses, Fault::Miscounts, Fault::PassesOver, Fault::Blind] {
         let report = run(fault, &options()).unwrap();
         assert!(report.violated > 0 && report.batches == 1, "{fault:?}: {report:?}");
         let text = report.violations[0].to_string();

@@ -17,6 +17,9 @@ pub struct StressOptions {
     pub group: usize,
     /// Keys that are queues.
     pub queue: Queue,
+    /// Whether an order is looked for of all calls on all keys at once, too, as neighbours on one
+    /// memory node have it: for a few processes. See [`check_whole`](crate::history::check_whole).
+    pub as_a_whole: bool,
     /// Attempts to read a key between two batches before the run gives up.
     pub attempts: usize,
 }
@@ -37,6 +40,8 @@ pub struct Mix {
     pub scan_back: f64,
     /// Counts.
     pub count: f64,
+    /// Floors and ceilings, one in three of a group, and first and last records.
+    pub nearest: f64,
     /// Inserts.
     pub insert: f64,
     /// Puts.
@@ -72,6 +77,7 @@ impl Default for Mix {
             scan: 3.0,
             scan_back: 2.0,
             count: 1.0,
+            nearest: 3.0,
             insert: 20.0,
             put: 8.0,
             update: 8.0,
@@ -92,6 +98,7 @@ impl Default for StressOptions {
             scan_limit: 32,
             group: 8,
             queue: Queue::default(),
+            as_a_whole: false,
             attempts: 100,
         }
     }

@@ -22,6 +22,7 @@ enum Kind {
     Scan,
     ScanBack,
     Count,
+    Nearest,
     Insert,
     Put,
     Update,
@@ -30,13 +31,14 @@ enum Kind {
     Queue,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Get,
     Kind::MultiGet,
     Kind::GetVersioned,
     Kind::Scan,
     Kind::ScanBack,
     Kind::Count,
+    Kind::Nearest,
     Kind::Insert,
     Kind::Put,
     Kind::Update,
@@ -49,7 +51,7 @@ impl Mix {
     pub(super) fn weights(&self, emptying: bool) -> Result<WeightedIndex<f64>, StressError> {
         let (insert, delete) = if emptying { (self.delete, self.insert) } else { (self.insert, self.delete) };
         let Self { get, multi_get, get_versioned, scan, scan_back, count, put, .. } = *self;
-        let Self { update, compare_and_set, queue, .. } = *self;
+        let Self { nearest, update, compare_and_set, queue, .. } = *self;
         WeightedIndex::new([
             get,
             multi_get,
@@ -57,6 +59,7 @@ impl Mix {
             scan,
             scan_back,
             count,
+            nearest,
             insert,
             put,
             update,
@@ -113,6 +116,7 @@ impl<S: Store, R: Rng> Worker<S, R> {
                 Kind::MultiGet => self.multi_get(options, &mut log),
                 Kind::Scan | Kind::ScanBack => self.scan(options, matches!(kind, Kind::ScanBack), &mut log),
                 Kind::Count => self.count(options, &mut log),
+                Kind::Nearest => self.nearest(options, &mut log),
                 Kind::Queue => self.queue(options.queue.live, &mut log),
                 _ => {
                     let key = self.key(options);
@@ -249,6 +253,37 @@ impl<S: Store, R: Rng> Worker<S, R> {
         let counted = counted.map(|(count, plan)| (Outcome::Counted(count), plan));
         let (outcome, plan) = counted.unwrap_or_else(|error| (self.failed(&error), None));
         log.returned(open, outcome, plan);
+    }
+
+    fn nearest<C: Fn() -> u64>(&mut self, options: &StressOptions, log: &mut Recorder<C>) {
+        let below = self.process.random.random_ratio(1, 2);
+        let is_of_all = self.process.random.random_ratio(1, 8);
+        let most = if self.process.random.random_ratio(1, 3) { options.group.max(1) } else { 1 };
+        let count = if is_of_all { 1 } else { self.process.random.random_range(1..=most) };
+        // Beside the keys that there are as often as on them.
+        let keys: Vec<u64> = (0..count)
+            .map(|_| match (self.key(options), self.process.random.random_ratio(1, 2)) {
+                _ if is_of_all => {
+                    if below {
+                        u64::MAX
+                    } else {
+                        0
+                    }
+                }
+                (key, true) if below => key + 1,
+                (key, true) => key.saturating_sub(1),
+                (key, false) => key,
+            })
+            .collect();
+        let call = if below { Call::Floor } else { Call::Ceiling };
+        let open: Vec<_> = keys.iter().map(|key| log.invoke(*key, call)).collect();
+        match self.process.store.nearest(&keys, below) {
+            Ok((found, plan)) => {
+                open.into_iter().zip(found).for_each(|(open, record)| log.scanned(open, record, plan));
+            }
+            // As of a group of gets.
+            Err(error) => drop(self.failed(&error)),
+        }
     }
 
     fn failed(&mut self, error: &ClientError) -> Outcome {
