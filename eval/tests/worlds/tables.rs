@@ -18,7 +18,7 @@ mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -58,8 +58,16 @@ fn logs(process: u32, who: &str) -> Vec<Log> {
     (0..TABLES).map(|_| Log::new(process, who, now)).collect()
 }
 
-/// Which tables there are, as far as it is known: a call to one that is gone tells nothing.
-type There = Arc<[AtomicBool; TABLES]>;
+/// What is known by all who call.
+#[derive(Debug, Default)]
+struct Known {
+    /// Which tables there are, as far as it is known: a call to one that is gone tells nothing.
+    tables: [AtomicBool; TABLES],
+    /// How often the memory node began anew without the memory that its readers have mapped.
+    lost: AtomicU64,
+}
+
+type There = Arc<Known>;
 
 /// What happened in many worlds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,6 +178,7 @@ impl World {
         let after = Duration::from_micros(self.random.between(100, 6_000));
         let steps: Vec<u64> = self.callers.iter().map(|_| self.random.between(5, 25)).collect();
         let acts: Vec<u64> = self.managers.iter().map(|_| self.random.between(0, 3)).collect();
+        let there = Arc::clone(&self.callers[0].there);
         let Self { callers, managers, place, serving, logs, .. } = self;
         thread::scope(|scope| {
             for (caller, steps) in callers.iter_mut().zip(steps) {
@@ -186,7 +195,7 @@ impl World {
             }
             if ends {
                 thread::sleep(after);
-                end_and_begin(place, serving, logs, false);
+                end_and_begin(place, serving, (logs, &there), false);
             }
         });
         self.tally.ends += u64::from(ends);
@@ -199,7 +208,8 @@ impl World {
     /// The memory node ends, and its successor has its memory or, where the disk has all, has none.
     fn end(&mut self) {
         let loses = self.place.may_lose_memory() && self.random.below(2) == 0;
-        end_and_begin(&self.place, &mut self.serving, &mut self.logs, loses);
+        let there = &self.callers[0].there;
+        end_and_begin(&self.place, &mut self.serving, (&mut self.logs, there), loses);
         self.tally.ends += 1;
         self.tally.without_memory += u64::from(loses);
         self.compare_tables();
@@ -284,7 +294,12 @@ fn stop(serving: &mut Option<Serving>) {
 
 /// Ends the memory node and starts another on what it left: tables that are in memory alone are
 /// gone with it.
-fn end_and_begin(place: &Place, serving: &mut Option<Serving>, logs: &mut [Log], loses_memory: bool) {
+fn end_and_begin(
+    place: &Place,
+    serving: &mut Option<Serving>,
+    (logs, there): (&mut [Log], &There),
+    loses_memory: bool,
+) {
     let clears: Vec<Vec<_>> = match place.is_durable() {
         true => Vec::new(),
         false => {
@@ -297,6 +312,7 @@ fn end_and_begin(place: &Place, serving: &mut Option<Serving>, logs: &mut [Log],
         place.lose_memory();
     }
     *serving = Some(place.start());
+    there.lost.fetch_add(u64::from(loses_memory || !place.is_durable()), Ordering::SeqCst);
     for (log, clears) in logs.iter_mut().zip(clears) {
         clears.into_iter().for_each(|clear| log.returned(clear, Outcome::Done, None));
     }

@@ -17,7 +17,23 @@ use super::{APART, DEADLINE, KEYS, Log, PATIENCE, TABLES, There, keys};
 /// The number of a read among the kinds of calls.
 const GET: u64 = 13;
 
-type Handle = Box<dyn Store<Token = RecordToken>>;
+struct Handle {
+    store: Box<dyn Store<Token = RecordToken>>,
+    /// How often the memory node had lost its memory when the client was last told by it.
+    told: u64,
+}
+
+impl Handle {
+    /// Whether the client knows the memory node that has this memory. One whose socket's end was not
+    /// noticed yet would still answer from memory of the one before, as of a killed one; requests are
+    /// answered by those alone that live.
+    fn is_told(&mut self, lost: u64) -> bool {
+        if self.told != lost && self.store.rebuilds().is_some() {
+            self.told = lost;
+        }
+        self.told == lost
+    }
+}
 
 pub struct Caller {
     number: u32,
@@ -44,11 +60,13 @@ impl Caller {
     }
 
     fn open<K: NumberedKeys>(&mut self, table: usize, deadline: Duration) -> Option<Handle> {
+        let told = self.there.lost.load(Ordering::SeqCst);
         let ways = every_way(ClientConfig::default().with_deadline(deadline), 64 << 10);
         let (_, way) = &ways[self.random.below(ways.len() as u64) as usize];
         let client = TableClient::<K>::connect_with(&self.url, way.clone().with_table(name(table))).ok()?;
         let store = ClientStore::new(client);
-        Some(Box::new(if self.random.below(2) == 0 { store.with_reader() } else { store }))
+        let store = Box::new(if self.random.below(2) == 0 { store.with_reader() } else { store });
+        Some(Handle { store, told })
     }
 
     /// A handle of a table that may be gone by now, or have other keys.
@@ -69,7 +87,7 @@ impl Caller {
     /// Makes a call to some table; seldom to one of which it knows that it is gone.
     pub fn step(&mut self) {
         let table = self.random.below(TABLES as u64) as usize;
-        if !self.there[table].load(Ordering::Relaxed) && self.random.below(8) > 0 {
+        if !self.there.tables[table].load(Ordering::Relaxed) && self.random.below(8) > 0 {
             return;
         }
         let Some((of_bytes, mut handle)) = self.handle(table) else { return };
@@ -78,7 +96,7 @@ impl Caller {
         let value = u64::from(self.number + 1) << 40 | self.written;
         let kind = self.random.below(GET + 1);
         self.calls += 1;
-        self.answered += u64::from(call(&mut self.logs[table], &mut *handle, kind, key, value));
+        self.answered += u64::from(call(&mut self.logs[table], (&mut handle, &self.there), kind, key, value));
         // Some are held for long, and others open anew.
         if self.random.below(6) > 0 {
             self.handles.insert((table, of_bytes), handle);
@@ -92,7 +110,7 @@ impl Caller {
             let Some(handle) = self.handles.get_mut(&(table, of_bytes)) else { continue };
             let log = &mut self.logs[table];
             for key in keys() {
-                if !call(log, &mut **handle, GET, key, 0) {
+                if !call(log, (handle, &self.there), GET, key, 0) {
                     break;
                 }
             }
@@ -103,21 +121,21 @@ impl Caller {
     pub fn read_all(&mut self, table: usize) {
         let of_words = self.open::<U64Keys>(table, PATIENCE);
         let handle = of_words.or_else(|| self.open::<ByteKeys>(table, PATIENCE));
-        let mut handle = handle.expect("it is there");
+        let mut store = handle.expect("it is there").store;
         let log = &mut self.logs[table];
         for key in keys() {
             let open = log.invoke(key, Call::Get);
-            let (value, plan) = handle.get(key).expect("it is there");
+            let (value, plan) = store.get(key).expect("it is there");
             log.returned(open, found(value), plan);
         }
         let open = log.invoke(0, Call::Scan { limit: 1_000 });
-        let (records, plan) = handle.scan(0, 1_000).expect("it is there");
+        let (records, plan) = store.scan(0, 1_000).expect("it is there");
         log.scanned(open, records, plan);
     }
 }
 
 /// One call, and what came of it; whether it was answered.
-fn call(log: &mut Log, store: &mut dyn Store<Token = RecordToken>, kind: u64, key: u64, value: u64) -> bool {
+fn call(log: &mut Log, (handle, there): (&mut Handle, &There), kind: u64, key: u64, value: u64) -> bool {
     let limit = 1 + (value % 15) as u32;
     let call = match kind {
         0 | 1 => Call::Insert(value),
@@ -131,6 +149,12 @@ fn call(log: &mut Log, store: &mut dyn Store<Token = RecordToken>, kind: u64, ke
         _ => Call::Get,
     };
     let open = log.invoke(key, call);
+    // What the memory node loses after this is lost amid the call.
+    if !handle.is_told(there.lost.load(Ordering::SeqCst)) {
+        log.returned(open, Outcome::Refused, None);
+        return false;
+    }
+    let store = &mut handle.store;
     let done_or = |answer: Answer<bool>, otherwise| {
         answer.map(|(done, plan)| (if done { Outcome::Done } else { otherwise }, plan))
     };

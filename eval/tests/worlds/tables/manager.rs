@@ -103,7 +103,7 @@ impl Manager {
 
     fn know(&mut self, kind: Option<KeyKind>) {
         self.kind = kind;
-        self.there[self.table].store(kind.is_some(), Ordering::Relaxed);
+        self.there.tables[self.table].store(kind.is_some(), Ordering::Relaxed);
     }
 
     /// Learns after an end which table was `found`: the one that it made and did not drop, or none
