@@ -33,7 +33,9 @@ impl SlotWindow {
 
     /// The only place where `key` can be in the table; `None` if the page of the directory for it
     /// is not here.
-    #[inline(always)]
+    // With assertions, as in tests, it is compiled once, not as part of each caller.
+    #[cfg_attr(debug_assertions, inline(never))]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn of<K: KeySpace>(view: &TableView<K>, key: &K::Key) -> Option<Self> {
         view.models()
             .with_segment(key, |segment, shared| Self::in_segment(segment, key, shared, view.encoders()))
@@ -46,7 +48,9 @@ impl SlotWindow {
     }
 
     /// The only place in `segment` where `key` can be.
-    #[inline(always)]
+    // With assertions, as in tests, it is compiled once, not as part of each caller.
+    #[cfg_attr(debug_assertions, inline(never))]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn in_segment<K: KeySpace>(
         segment: &Segment<K>,
         key: &K::Key,

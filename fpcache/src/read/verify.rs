@@ -83,7 +83,9 @@ fn is_key<K: KeySpace>(bytes: &[u8], key: &K::Key) -> bool {
 }
 
 /// Copies a slot: as of one moment, where slots are guarded.
-#[inline(always)]
+// With assertions, as in tests, it is compiled once, not as part of each caller.
+#[cfg_attr(debug_assertions, inline(never))]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(super) fn copy_slot<K: KeySpace, L: InPlace>(
     look: &mut L,
     view: &TableView<K>,
@@ -114,7 +116,9 @@ pub(super) enum Check<'s> {
 
 /// The answer of `slot` for the key, in a segment of this generation; a frozen one, that the
 /// segment was replaced.
-#[inline(always)]
+// With assertions, as in tests, it is compiled once, not as part of each caller.
+#[cfg_attr(debug_assertions, inline(never))]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(super) fn check<'s, K: KeySpace>(
     slot: &'s [u64],
     generation: u32,

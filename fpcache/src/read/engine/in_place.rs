@@ -120,7 +120,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     }
 
     /// Looks up keys in turns. Those that lie in segments that were replaced end without an answer.
-    #[inline(always)]
+    // Compiled once for all callers, however they note failures.
+    #[inline(never)]
     fn look_up_some(
         &mut self,
         keys: &[&K::Key],
@@ -167,7 +168,9 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
         Ok(())
     }
 
-    #[inline(always)]
+    // With assertions, as in tests, it is compiled once, not as part of each caller.
+    #[cfg_attr(debug_assertions, inline(never))]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(in crate::read) fn take_in_place(
         &mut self,
         key: &K::Key,
