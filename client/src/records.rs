@@ -27,7 +27,9 @@ const PART_BYTES: usize = 16 << 20;
 /// are taken, or of 16 MiB and one value where these are less: no more is kept for either end. From
 /// [`TableClient::range`], [`TableClient::iter`] and [`ByteClient::prefix`].
 ///
-/// Each record was there at one instant of the iteration. After an error there are no more.
+/// Each record was there at one instant of the iteration. What a part has found before something
+/// went wrong is handed over, and the next part goes on from there; one that finds nothing ends the
+/// iteration with its error.
 #[must_use = "nothing is fetched before records are taken"]
 pub struct Records<'c, K: BuildKeys = U64Keys> {
     client: &'c TableClient<K>,
@@ -115,8 +117,13 @@ impl<'c, K: BuildKeys> Records<'c, K> {
             if bytes < PART_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let section = Section { span: rest.clone(), limit: wanted, is_down: from_end };
-        self.client.here(|mut reader| reader.scan_section(section, Wanted::Value, take))?;
-        if fetched.len() == wanted || bytes >= PART_BYTES {
+        let scanned = self.client.here(|mut reader| reader.scan_section(section, Wanted::Value, take));
+        let has_failed = scanned.is_err();
+        if fetched.is_empty() {
+            scanned?;
+        }
+        // What was found before an error comes first: the next part meets that again.
+        if has_failed || fetched.len() == wanted || bytes >= PART_BYTES {
             let last = fetched.back().map(|(key, _)| key);
             self.rest = match from_end {
                 true => last.map(|last| Span { end: Some(last.clone()), ..rest }),

@@ -344,7 +344,7 @@ impl<K: BuildKeys> Group<K> {
                 let Some(section) = self.section() else { return Ok(()) };
                 let mut operation = section.scan(table, scan, (section.limit, Wanted::Value));
                 drive_while(endpoint, &mut operation, in_place)?;
-                let part = section.part(&operation);
+                let part = section.part(&operation, Ok(()))?;
                 // What failed is let go of by who called.
                 scan.clear();
                 self.scanned(part);

@@ -23,7 +23,9 @@ use crate::span::Span;
 /// are taken. From [`AsyncTableClient::range`], [`AsyncTableClient::iter`] and
 /// [`AsyncByteClient::prefix`].
 ///
-/// Each record was there at one instant of the iteration. After an error there are no more.
+/// Each record was there at one instant of the iteration. What a part has found within its deadline
+/// is handed over, and the next part goes on from there; one that does not get on ends the stream
+/// with its error.
 #[must_use = "nothing is fetched before records are taken"]
 pub struct RecordStream<K: BuildKeys = U64Keys> {
     client: AsyncTableClient<K>,
@@ -41,7 +43,7 @@ pub struct RecordStream<K: BuildKeys = U64Keys> {
 }
 
 /// A limited number of records in key order, or in descending order, fetched by parts as they are
-/// taken. Each record was there at one instant of the scan; after an error there are no more. From
+/// taken. Each record was there at one instant of the scan; errors are as for [`RecordStream`]. From
 /// [`AsyncTableClient::scan`] and [`AsyncTableClient::scan_back`].
 #[must_use = "nothing is fetched before records are taken"]
 pub struct ScanStream<K: BuildKeys> {

@@ -211,12 +211,13 @@ async fn read<K: BuildKeys>(
             };
             let mut operation = section.scan(table, scan, (section.limit, Wanted::Value));
             let ended = socket.drive(endpoint, &mut operation, until, count).await;
-            let part = ended.is_ok().then(|| section.part(&operation));
-            scan.clear();
-            if let Some(part) = part {
-                group.scanned(part);
+            if ended.is_err() {
+                // The endpoint may have left it.
+                socket.forget();
             }
-            ended
+            let part = section.part(&operation, ended);
+            scan.clear();
+            part.map(|part| group.scanned(part))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 #[cfg(feature = "tokio")]
-use fpcache::read::drive_while;
+use fpcache::read::{ReadError, drive_while};
 use fpcache::read::{Scan, ScanScratch, Wanted};
 use fpcache::table::Table;
 
@@ -67,11 +67,20 @@ impl<K: BuildKeys> Section<K> {
         }
     }
 
-    /// What a scan of all of it has found, and what is left.
+    /// What a scan of all of it has found, and what is left, also if it has `ended` with an error,
+    /// unless it had not got on: what is left meets that again.
     #[cfg(feature = "tokio")]
-    pub(crate) fn part(&self, scan: &Scan<'_, K>) -> SectionRead<K> {
+    pub(crate) fn part(
+        &self,
+        scan: &Scan<'_, K>,
+        ended: Result<(), ReadError>,
+    ) -> Result<SectionRead<K>, ReadError> {
+        let rest = self.rest(scan, self.limit);
+        if rest.as_ref() == Some(&self.span) {
+            ended?;
+        }
         let records = scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
-        SectionRead { records, rest: self.rest(scan, self.limit) }
+        Ok(SectionRead { records, rest })
     }
 }
 
@@ -92,8 +101,8 @@ impl<K: BuildKeys> Default for SectionRead<K> {
 
 #[cfg(feature = "tokio")]
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Reads a section, which ends sooner where records are long; nothing is found if the table
-    /// has no parameters yet.
+    /// Reads a section, which ends sooner where records are long or the time is over; nothing is
+    /// found if the table has no parameters yet.
     pub(crate) fn scan_section(
         &self,
         held: &mut HeldContext<K, T>,
@@ -103,8 +112,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut goes_on = self.patience(within);
         let scanned = self.with_table(held, within, |buffers, table| {
             let mut scan = section.scan(table, &mut buffers.scan, (section.limit, Wanted::Value));
-            drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on)?;
-            let part = section.part(&scan);
+            let ended = drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
+            let part = section.part(&scan, ended)?;
             buffers.scan.clear();
             Ok(part)
         });

@@ -4,6 +4,8 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fpcache_client::{
     AsyncByteClient, AsyncClient, AsyncConfig, AsyncTableClient, ByteKeys, Changes, ClientConfig,
@@ -14,6 +16,7 @@ use crate::asynchronous::{one_thread, over_sockets, poll_and_drop};
 use crate::common::{PATIENCE, TestKeys, ThreadNode, value_of};
 use crate::over_nodes::{Node, config, make};
 use crate::remote::random;
+use crate::scans_in_parts::{BYTES_OF_PART, PART_END, WHOLE_PARTS, cut_short};
 
 for_both_kinds_of_keys!(
     scans_over_sockets_are_those_of_a_map_from_either_end,
@@ -296,7 +299,7 @@ fn an_error_ends_a_stream() {
     let client = node.client::<U64Keys>(0, "tasks", config);
     (0..1_000u64).for_each(|key| client.put(key, &[0; 8]).unwrap());
     one_thread().block_on(async {
-        let client = AsyncClient::of(client).with_deadline(std::time::Duration::from_secs(3));
+        let client = AsyncClient::of(client).with_deadline(Duration::from_secs(3));
         let mut records = client.iter();
         assert!(records.next().await.unwrap().is_ok() && records.next_back().await.unwrap().is_ok());
         drop(node);
@@ -309,5 +312,33 @@ fn an_error_ends_a_stream() {
         }
         assert!(seen < 200, "{seen}");
         assert!(records.next().await.is_none() && records.next_back().await.is_none());
+    });
+}
+
+/// They were lost with the rest of their part, and so was a part that took longer than its deadline.
+#[test]
+fn streams_hand_over_what_they_found_before_their_deadline() {
+    one_thread().block_on(async {
+        let of_one = async |is_down: bool| {
+            let (_node, client, left) = cut_short(Duration::from_secs(2));
+            let client = AsyncClient::of(client);
+            let mut records = if is_down { client.iter().rev() } else { client.iter() };
+            let mut found = 0;
+            let error = loop {
+                if found == WHOLE_PARTS {
+                    left.store(BYTES_OF_PART, Ordering::SeqCst);
+                }
+                match records.next().await.expect("an error comes first") {
+                    Ok((key, _)) => assert_eq!(key, if is_down { 599 - found } else { found }),
+                    Err(error) => break error,
+                }
+                found += 1;
+            };
+            assert!(error.is_retryable(), "{error}");
+            assert!(found > WHOLE_PARTS && found < PART_END, "{found}");
+            left.store(usize::MAX, Ordering::SeqCst);
+            assert!(records.next().await.is_none() && records.next_back().await.is_none());
+        };
+        tokio::join!(of_one(false), of_one(true));
     });
 }

@@ -110,6 +110,25 @@ pub fn so_many_answers(url: &str, late: Duration) -> (String, Arc<AtomicUsize>) 
     (address, left)
 }
 
+/// The address of a memory node of which only those bytes come that are left, and none after them
+/// until there are more; and how many are left.
+pub fn so_many_bytes(url: &str) -> (String, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let passes = Arc::clone(&left);
+    let address = stand_before(url, move || {
+        let left = Arc::clone(&passes);
+        move |towards, bytes: &[u8]| {
+            let take = |left: usize| left.checked_sub(bytes.len());
+            let is_from_node = towards == Towards::Client;
+            while is_from_node && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            true
+        }
+    });
+    (address, left)
+}
+
 /// Passes on what it gets, but no reply to a message that has [`MARK`] in it, until it hangs up.
 pub struct Silent {
     pub address: String,

@@ -12,7 +12,7 @@ use fpcache_client::{
 
 use crate::common::{PATIENCE, load, value_in};
 use crate::over_nodes::Node;
-use crate::proxies::{Towards, stand_before};
+use crate::proxies::{Towards, so_many_bytes, stand_before};
 
 const RECORDS: u64 = 10_000;
 const SHAPE: RecordShape = RecordShape { key_bytes: Some(8), value_bytes: Some(4_000), room: 4_008 };
@@ -117,5 +117,56 @@ fn a_scan_whose_records_are_taken_slowly_is_not_out_of_time() {
     thread::scope(|scope| {
         scope.spawn(|| is_in_time("up"));
         scope.spawn(|| is_in_time("down"));
+    });
+}
+
+/// A client of a table of 600 long records over sockets, and how many bytes are left of what its
+/// memory node says.
+pub fn cut_short(deadline: Duration) -> (Node, Client, Arc<AtomicUsize>) {
+    let node = Node::of(16 << 20, true);
+    let (address, left) = so_many_bytes(&node.url);
+    let table = "long".parse().unwrap();
+    Tables::connect(&address).unwrap().create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
+    let config = ClientConfig::default().with_table(table).with_deadline(PATIENCE);
+    let client = Client::connect_with(&address, config).unwrap();
+    let parameters = TableParameters { shape: SHAPE, ..TableParameters::default() };
+    load::<U64Keys>(&client, parameters, 0..600, 0).unwrap();
+    client.get(0).unwrap();
+    (node, client.with_deadline(deadline), left)
+}
+
+/// Records of the first parts, after which a memory node falls silent in the next one, which would
+/// end at [`PART_END`].
+pub const WHOLE_PARTS: u64 = 64 + 128;
+pub const PART_END: u64 = WHOLE_PARTS + 256;
+/// What it says of that part: as much as several round trips fetch, and less than all.
+pub const BYTES_OF_PART: usize = 700 << 10;
+
+/// They were lost with the rest of their part.
+#[test]
+fn iterators_hand_over_what_they_found_before_a_memory_node_fell_silent() {
+    thread::scope(|scope| {
+        for is_down in [false, true] {
+            scope.spawn(move || {
+                let (_node, client, left) = cut_short(Duration::from_secs(2));
+                let mut records = client.iter();
+                let mut next = || if is_down { records.next_back() } else { records.next() };
+                let mut found = 0;
+                let error = loop {
+                    if found == WHOLE_PARTS {
+                        left.store(BYTES_OF_PART, Ordering::SeqCst);
+                    }
+                    match next().expect("an error comes first") {
+                        Ok((key, _)) => assert_eq!(key, if is_down { 599 - found } else { found }),
+                        Err(error) => break error,
+                    }
+                    found += 1;
+                };
+                assert!(error.is_retryable(), "{error}");
+                assert!(found > WHOLE_PARTS && found < PART_END, "{found}");
+                left.store(usize::MAX, Ordering::SeqCst);
+                assert!(next().is_none());
+            });
+        }
     });
 }
