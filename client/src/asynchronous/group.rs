@@ -5,32 +5,18 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, RecordToken};
-use fpcache::read::{
-    LookupScratch, NearestScratch, Neighbour, Outcome, ReadError, Side, Wanted, drive_while, find_nearest,
-    look_up_all, look_up_more,
-};
-use fpcache::table::Table;
-use fpcache_fabric::{Endpoint, FabricError};
+use fpcache::read::{LookupScratch, NearestScratch, Neighbour, Outcome, Side, Wanted};
+use fpcache_fabric::FabricError;
 use tokio::sync::oneshot;
 
 use super::unanswered::{OTHERS, REPLY};
 use crate::client::Record;
 use crate::core::{Section, SectionRead};
 use crate::error::ClientError;
-use crate::session::Buffers;
-
-/// Round trips of a search or a scan that a task makes in place. Few take one more than a part has
-/// records for; over long runs of segments that deletes have emptied there is no end to them, and
-/// others are to have their turns.
-const TRIPS_IN_PLACE: u32 = 256;
 
 /// Bytes of answers that room is kept for from one group to the next: of long values there may be
 /// gigabytes.
 pub(super) const MOST_KEPT_BYTES: usize = 1 << 20;
-
-/// Bytes of the answers to a group after which a task leaves it to a thread, and keys of values of
-/// any length between two looks at that.
-const MOST_IN_PLACE: (usize, usize) = (4 << 20, 16);
 
 /// What is read of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +157,7 @@ fn words<'o>(
     values.map(|value| value.map(word).transpose()).collect()
 }
 
-fn records<K: BuildKeys>(found: &NearestScratch<K>) -> impl Iterator<Item = Option<Record<K>>> {
+pub(super) fn records<K: BuildKeys>(found: &NearestScratch<K>) -> impl Iterator<Item = Option<Record<K>>> {
     let record = |found: Neighbour<'_, K>| (found.key.to_owned(), found.value.to_vec());
     found.answers().map(move |(neighbour, _)| neighbour.map(record))
 }
@@ -312,92 +298,5 @@ impl<K: BuildKeys> Group<K> {
             Some(other) => other.fail(not_of_its_kind()),
             None => {}
         }
-    }
-
-    /// Reads and answers over memory that can be looked at in place. An error, which has answered
-    /// nothing, also where that takes longer than a task may.
-    pub(super) fn read_in_place<E: Endpoint>(
-        &mut self,
-        buffers: &mut Buffers<K, E>,
-        table: &Table<K>,
-    ) -> Result<(), ReadError> {
-        let Buffers { endpoint, lookup, scan, nearest, .. } = buffers;
-        let in_place = |round_trips| round_trips < TRIPS_IN_PLACE;
-        match self.kind {
-            Kind::Value | Kind::Presence => {
-                let ended = look_up_in_place(endpoint, table, lookup, (self.keys(), self.wanted()));
-                if ended.is_ok() {
-                    self.looked_up(&table.view().geometry().shape, lookup.outcomes());
-                }
-                lookup.keep_at_most(MOST_KEPT_BYTES);
-                ended?;
-            }
-            Kind::Nearest(side) => {
-                let ended = find_nearest(endpoint, table.view(), nearest, (side, self.keys()), in_place);
-                if ended.is_ok() {
-                    self.searched(nearest);
-                }
-                nearest.clear();
-                ended?;
-            }
-            Kind::Scan => {
-                let Some(section) = self.section() else { return Ok(()) };
-                let mut operation = section.scan(table, scan, (section.limit, Wanted::Value));
-                drive_while(endpoint, &mut operation, in_place)?;
-                let part = section.part(&operation, Ok(()))?;
-                // What failed is let go of by who called.
-                scan.clear();
-                self.scanned(part);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Looks up keys, unless their values are too long for a task to copy them.
-fn look_up_in_place<'k, K: BuildKeys, E: Endpoint>(
-    endpoint: &mut E,
-    table: &Table<K>,
-    scratch: &mut LookupScratch<K>,
-    (keys, wanted): (impl Iterator<Item = &'k K::Key>, Wanted),
-) -> Result<(), ReadError> {
-    let may_be_long = wanted == Wanted::Value && table.view().geometry().shape.value_bytes.is_none();
-    if !may_be_long {
-        return look_up_all(endpoint, table, scratch, keys, wanted);
-    }
-    scratch.clear_outcomes();
-    let mut keys = keys.peekable();
-    while keys.peek().is_some() {
-        look_up_more(endpoint, table, scratch, keys.by_ref().take(MOST_IN_PLACE.1), wanted)?;
-        if scratch.kept_bytes() > MOST_IN_PLACE.0 && keys.peek().is_some() {
-            return Err(ReadError::Unfinished { round_trips: 0 });
-        }
-    }
-    Ok(())
-}
-
-#[cfg(all(test, feature = "embedded"))]
-mod tests {
-    use fpcache::layout::TableParameters;
-
-    use super::*;
-    use crate::asynchronous::AsyncClient;
-    use crate::client::{Client, Transport};
-    use crate::one_node::SharedCore;
-
-    /// The task's thread kept the values of the last group.
-    #[tokio::test]
-    async fn reads_in_place_keep_little_of_long_values() {
-        let client = Client::embedded(64 << 20).expect("memory");
-        let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 64 };
-        client.create(TableParameters { shape, ..TableParameters::default() }).expect("an empty table");
-        (0..4).for_each(|key| client.put(key, &vec![7; 2 << 20]).expect("room"));
-        let Transport::One(SharedCore::Mapped(core)) = client.transport.clone() else {
-            panic!("it is mapped")
-        };
-        let values = AsyncClient::of(client).multi_get(&[0, 1, 2, 3]).await.expect("answers");
-        assert!(values.iter().all(|value| value.as_ref().is_some_and(|value| value.len() == 2 << 20)));
-        let kept = core.here(|held| held.as_ref().map(|context| context.buffers.lookup.kept_bytes()));
-        assert!(kept.is_some_and(|kept| kept <= MOST_KEPT_BYTES), "{kept:?}");
     }
 }

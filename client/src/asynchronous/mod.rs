@@ -1,7 +1,7 @@
 //! Clients for tasks: calls that are awaited, many at a time, without a thread for each.
 //!
 //! *Where memory is mapped* a read is made by the task itself, between two of its other
-//! instructions: it takes half a microsecond, less than handing it to another (`route.rs`). *Over
+//! instructions: it takes half a microsecond, less than handing it to another (`in_place.rs`). *Over
 //! sockets* tasks put their reads into a queue (`queue.rs`), and a few workers (`worker.rs`), tasks
 //! themselves, each take what waits there, all of one kind, as one group: its keys share their
 //! doorbell batches, so that a frame carries the READs of many tasks. While a worker waits for its
@@ -25,6 +25,7 @@ mod config;
 mod counters;
 mod drive;
 mod group;
+mod in_place;
 mod look_turns;
 mod queue;
 mod range_routes;

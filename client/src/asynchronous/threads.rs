@@ -117,6 +117,7 @@ impl<K: BuildKeys> Group<K> {
         };
         if let Some(context) = held {
             context.buffers.lookup.keep_at_most(MOST_KEPT_BYTES);
+            context.buffers.nearest.clear();
         }
         match ended {
             // One of them; each finds out for itself.
@@ -147,9 +148,14 @@ impl<K: BuildKeys> Group<K> {
             Kind::Nearest(side) => {
                 let keys = self.owned_keys();
                 let mut found: Vec<Option<Record<K>>> = Vec::with_capacity(keys.len());
-                core.nearest(held, side, keys.iter().map(Borrow::borrow), within, |neighbour, _| {
-                    found.push(neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())));
-                })?;
+                let ended =
+                    core.nearest(held, side, keys.iter().map(Borrow::borrow), within, |neighbour, _| {
+                        found.push(neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())));
+                    });
+                if let Some(context) = held {
+                    context.buffers.nearest.clear();
+                }
+                ended?;
                 self.searched_by(found.into_iter());
                 Ok(())
             }

@@ -100,6 +100,14 @@ impl<K: KeySpace> NearestScratch<K> {
         self.answers.iter().map(|answer| answer.is_answered)
     }
 
+    /// Bytes of memory that are kept for keys and answers, but for those that doorbell batches and
+    /// searches keep.
+    pub fn kept_bytes(&self) -> usize {
+        let of_keys = self.keys.capacity() * size_of::<(usize, K::Kept)>() + self.arena.capacity();
+        let of_answers = self.answers.capacity() * size_of::<NearestResult<K>>() + self.values.capacity();
+        of_keys + of_answers
+    }
+
     /// Forgets the answers, and lets go of their memory, if that is much.
     #[inline]
     pub fn clear(&mut self) {
