@@ -32,7 +32,6 @@ use crate::core::{Section, SectionRead};
 use crate::error::ClientError;
 use crate::one_node::with_direct;
 use crate::pool::{Pool, Ranges};
-use crate::span::Span;
 
 /// The ways to all ranges of a table, by the map in use.
 pub(super) struct Divided<K: BuildKeys> {
@@ -81,10 +80,11 @@ impl<K: BuildKeys> Divided<K> {
         Arc::clone(&current)
     }
 
-    /// Those of the client's threads that calls to a key's range may take.
-    pub(super) fn threads(&self, threads: &Threads, key: &K::Key) -> Threads {
+    /// Those of the client's threads that calls to the range may take that a section begins in.
+    pub(super) fn threads(&self, threads: &Threads, section: &Section<K>) -> Threads {
         let ways = self.ways();
-        ways.threads(threads, ways.ranges.index_of(key)).clone()
+        let (index, ..) = ways.ranges.part_of(&section.span, section.is_down);
+        ways.threads(threads, index).clone()
     }
 
     /// Has one key read.
@@ -273,20 +273,14 @@ impl<K: BuildKeys> Divided<K> {
     ) -> Result<SectionRead<K>, ClientError> {
         loop {
             let ways = self.ways();
-            let (index, span, beyond) = match section.is_down {
-                false => ways.ranges.first_of(&section.span),
-                true => ways.ranges.last_of(&section.span),
-            };
+            let (index, span, beyond) = ways.ranges.part_of(&section.span, section.is_down);
             let own = Section { span, ..section };
             let keys = || Keys::One(own.span.start.clone());
             let answer = |to| ReplyTo::Scanned(own.clone(), to);
             let part = self.ask_range(threads, (&ways, index), (Kind::Scan, keys), until, &answer).await?;
             let Some(SectionRead { records, rest }) = part else { continue };
             // One that is full goes on within the range, if there is another key.
-            let within = rest.map(|rest| match section.is_down {
-                false => Span { end: section.span.end.clone(), ..rest },
-                true => Span { start: section.span.start.clone(), ..rest },
-            });
+            let within = rest.map(|rest| section.after_part(rest));
             return Ok(SectionRead { records, rest: within.or(beyond) });
         }
     }

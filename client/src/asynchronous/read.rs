@@ -1,6 +1,6 @@
 //! Reads that are awaited.
 
-use std::borrow::Borrow;
+use std::ops::RangeBounds;
 use std::pin::pin;
 use std::time::Instant;
 
@@ -133,19 +133,20 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// [`TableClient::count`](crate::TableClient::count), a part at a time on a thread that may
     /// block, of which few are taken at a time. The deadline is of each part.
     pub async fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
-        self.count_span(start.as_key().to_owned(), Some(end.as_key().to_owned())).await
+        self.count_span(Span { start: start.as_key().to_owned(), end: Some(end.as_key().to_owned()) }).await
     }
 
     /// How many keys there are that are not below `start`. See [`count`](Self::count).
     pub async fn count_from(&self, start: impl AsKey<K>) -> Result<u64, ClientError> {
-        self.count_span(start.as_key().to_owned(), None).await
+        self.count_span(Span { start: start.as_key().to_owned(), end: None }).await
     }
 
     /// Up to `limit` keys in their order, from the least not below `start` on, without values. As
     /// [`TableClient::scan_keys`](crate::TableClient::scan_keys), a part at a time on a thread that
     /// may block, as [`count`](Self::count).
     pub async fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
-        self.keys_of_span((start.as_key().to_owned(), None), limit).await
+        let span = Span { start: start.as_key().to_owned(), end: None };
+        self.keys_of_span(Some(span), limit, false).await
     }
 
     /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
@@ -155,56 +156,70 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         end: impl AsKey<K>,
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
-        self.keys_of_span((start.as_key().to_owned(), Some(end.as_key().to_owned())), limit).await
+        let span = Span { start: start.as_key().to_owned(), end: Some(end.as_key().to_owned()) };
+        self.keys_of_span(Some(span), limit, false).await
+    }
+
+    /// Up to `limit` keys of a range in descending order, from the greatest on. As
+    /// [`scan_keys`](Self::scan_keys).
+    pub async fn scan_keys_back<Q: AsKey<K>>(
+        &self,
+        keys: impl RangeBounds<Q>,
+        limit: usize,
+    ) -> Result<Vec<K::Owned>, ClientError> {
+        self.keys_of_span(Span::of(&keys), limit, true).await
     }
 
     async fn keys_of_span(
         &self,
-        (mut from, end): (K::Owned, Option<K::Owned>),
+        mut rest: Option<Span<K>>,
         limit: usize,
+        is_down: bool,
     ) -> Result<Vec<K::Owned>, ClientError> {
         let mut keys = Vec::new();
-        while keys.len() < limit && end.as_ref().is_none_or(|end| from < *end) {
+        while let Some(span) = rest.take() {
+            let section = Section { span, limit: limit - keys.len(), is_down };
+            if section.is_over() {
+                break;
+            }
             let add = |keys: &mut Vec<K::Owned>, key: &K::Key| keys.push(key.to_owned());
-            let (more, next) = self.keys_part((from, end.clone()), limit - keys.len(), add).await?;
+            let (more, left) = self.keys_part(section, add).await?;
             keys.extend(more);
-            let Some(next) = next else { break };
-            from = next;
+            rest = left;
         }
         Ok(keys)
     }
 
-    async fn count_span(&self, mut from: K::Owned, end: Option<K::Owned>) -> Result<u64, ClientError> {
-        let mut count = 0;
-        while end.as_ref().is_none_or(|end| from < *end) {
+    async fn count_span(&self, span: Span<K>) -> Result<u64, ClientError> {
+        let (mut count, mut rest) = (0, Some(span));
+        while let Some(span) = rest.take_if(|span| !span.is_empty()) {
             let add = |count: &mut u64, _: &K::Key| *count += 1;
-            let (more, next) = self.keys_part((from, end.clone()), usize::MAX, add).await?;
+            let section = Section { span, limit: usize::MAX, is_down: false };
+            let (more, left) = self.keys_part(section, add).await?;
             count += more;
-            let Some(next) = next else { break };
-            from = next;
+            rest = left;
         }
         Ok(count)
     }
 
-    /// What `add` makes of the first keys of a span, and from which key to go on.
+    /// What `add` makes of the first keys of a section, and what is left of its span.
     async fn keys_part<R: Default + Send + 'static>(
         &self,
-        span: (K::Owned, Option<K::Owned>),
-        limit: usize,
+        section: Section<K>,
         add: impl Fn(&mut R, &K::Key) + Send + 'static,
-    ) -> Result<(R, Option<K::Owned>), ClientError> {
+    ) -> Result<(R, Option<Span<K>>), ClientError> {
         let (client, until) = (self.client.clone(), self.until());
         let threads = match &self.shared.route {
             Route::One(_) => self.shared.threads.clone(),
-            Route::Divided(divided) => divided.threads(&self.shared.threads, span.0.borrow()),
+            Route::Divided(divided) => divided.threads(&self.shared.threads, &section),
         };
         let part = move || {
             // Not what it had when it began to wait for the thread: it is waited for no longer.
             let left = until.saturating_duration_since(Instant::now());
-            let (span, mut all) = ((span.0.borrow(), span.1.as_ref().map(Borrow::borrow)), R::default());
+            let mut all = R::default();
             let take = |key: &K::Key| add(&mut all, key);
-            let next = with_core!(&client.transport, core => core.here(|held| core.keys_part(held, span, limit, left, take)))?;
-            Ok((all, next))
+            let rest = with_core!(&client.transport, core => core.here(|held| core.keys_part(held, &section, left, take)))?;
+            Ok((all, rest))
         };
         self.in_time(until, pin!(async { threads.run(part).await? })).await
     }
@@ -321,8 +336,7 @@ impl AsyncClient {
 impl AsyncByteClient {
     /// The number of keys that begin with `prefix`. See [`count`](AsyncTableClient::count).
     pub async fn count_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, ClientError> {
-        let Span { start, end } = Span::of_prefix(prefix.as_ref());
-        self.count_span(start, end).await
+        self.count_span(Span::of_prefix(prefix.as_ref())).await
     }
 }
 

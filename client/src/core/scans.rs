@@ -1,7 +1,5 @@
 //! Scans of a table, up and down.
 
-#[cfg(feature = "tokio")]
-use std::borrow::Borrow;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
@@ -61,31 +59,28 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         or_if_empty(scanned, Cost::default())
     }
 
-    /// Passes the first keys of a range to `take`, as many as there is time for, up to `limit` and
-    /// to those of one scan, and says from which key to go on.
+    /// Passes the first keys of a section to `take`, in its order, as many as there is time for, up
+    /// to those of one scan, and says what is left of its span.
     #[cfg(feature = "tokio")]
     pub(crate) fn keys_part(
         &self,
         held: &mut HeldContext<K, T>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
+        section: &Section<K>,
         within: Duration,
         mut take: impl FnMut(&K::Key),
-    ) -> Result<Option<K::Owned>, ClientError> {
-        let (mut goes_on, limit) = (self.patience(within), limit.min(KEYS_AT_ONCE));
-        let span = Span { start: start.to_owned(), end: end.map(ToOwned::to_owned) };
-        let section = Section { span, limit, is_down: false };
+    ) -> Result<Option<Span<K>>, ClientError> {
+        let (mut goes_on, limit) = (self.patience(within), section.limit.min(KEYS_AT_ONCE));
         let found = self.with_table(held, within, |buffers, table| {
             let mut scan = section.scan(table, &mut buffers.scan, (limit, Wanted::Presence));
             let ended = fpcache::read::drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
-            let next = section.rest(&scan, limit).map(|rest| rest.start);
-            if next.as_ref().map(Borrow::borrow) == Some(start) {
+            let rest = section.rest(&scan, limit);
+            if rest.as_ref() == Some(&section.span) {
                 // What was found before something went wrong counts.
                 ended?;
             }
             scan.records().for_each(|(key, _)| take(key));
             buffers.scan.clear();
-            Ok(next)
+            Ok(rest)
         });
         or_if_empty(found, None)
     }

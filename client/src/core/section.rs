@@ -36,6 +36,15 @@ impl<K: BuildKeys> Section<K> {
         self.limit == 0 || self.span.is_empty()
     }
 
+    /// What is left of its span where this is left of a part that it begins with.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn after_part(&self, rest: Span<K>) -> Span<K> {
+        match self.is_down {
+            false => Span { end: self.span.end.clone(), ..rest },
+            true => Span { start: self.span.start.clone(), ..rest },
+        }
+    }
+
     /// A scan of its first records, up to a `limit`, or of their keys alone if they suffice, in the
     /// table as it is here.
     pub(crate) fn scan<'s>(

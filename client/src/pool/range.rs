@@ -95,7 +95,7 @@ impl<K: BuildKeys> Ranges<K> {
 
     /// The range that the keys of a span begin in, those of them that are its own, and the others,
     /// if there are any.
-    pub(crate) fn first_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
+    fn first_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
         let index = self.index_of(span.start.borrow());
         let own_end = self.end_before(index, span.end.as_ref().map(Borrow::borrow));
         let beyond = own_end.map(|own| Span { start: own.clone(), end: span.end.clone() });
@@ -104,13 +104,18 @@ impl<K: BuildKeys> Ranges<K> {
     }
 
     /// As [`first_of`](Self::first_of), of the range that they end in.
-    pub(crate) fn last_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
+    fn last_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
         let index = span.end.as_ref().map_or(self.ranges.len() - 1, |end| self.index_below(end.borrow()));
         let own_start = &self.ranges[index].start;
         let goes_on = own_start > &span.start;
         let start = if goes_on { own_start } else { &span.start }.clone();
         let beyond = goes_on.then(|| Span { start: span.start.clone(), end: Some(own_start.clone()) });
         (index, Span { start, end: span.end.clone() }, beyond)
+    }
+
+    /// As [`first_of`](Self::first_of), or downwards as [`last_of`](Self::last_of).
+    pub(crate) fn part_of(&self, span: &Span<K>, is_down: bool) -> (usize, Span<K>, Option<Span<K>>) {
+        if is_down { self.last_of(span) } else { self.first_of(span) }
     }
 
     /// Which of these keys, by their numbers, are of which range.

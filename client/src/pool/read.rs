@@ -1,7 +1,5 @@
 //! Lookups and scans.
 
-#[cfg(feature = "tokio")]
-use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, U64Keys};
@@ -87,12 +85,24 @@ impl<K: BuildKeys> Pool<K> {
         held: &mut PoolHeld<K>,
         key: &K::Key,
         within: Duration,
+        read: impl FnMut(&Ranges<K>, usize, &mut ReaderCore<K>, Duration) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
+        self.at_range_by(held, |ranges| ranges.index_of(key), within, read)
+    }
+
+    /// As [`at_key`](Self::at_key), at the range that `index_of` finds in a map.
+    #[inline]
+    fn at_range_by<R>(
+        &self,
+        held: &mut PoolHeld<K>,
+        index_of: impl Fn(&Ranges<K>) -> usize,
+        within: Duration,
         mut read: impl FnMut(&Ranges<K>, usize, &mut ReaderCore<K>, Duration) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let mut tries = Tries::new(within);
         loop {
             let ranges = self.follow(held);
-            let index = ranges.index_of(key);
+            let index = index_of(&ranges);
             // What is mapped answers sooner than the clock is looked at twice.
             if !matches!(held.held[index], Some(ReaderCore::Mapped(..))) {
                 tries.begin();
@@ -241,7 +251,7 @@ impl<K: BuildKeys> Pool<K> {
         let (mut cost, mut tries) = (Cost::default(), Tries::new(within));
         while let Some(Section { span, limit, is_down }) = rest.take_if(|rest| !rest.is_over()) {
             let ranges = self.follow(held);
-            let (index, own, beyond) = if is_down { ranges.last_of(&span) } else { ranges.first_of(&span) };
+            let (index, own, beyond) = ranges.part_of(&span, is_down);
             let (mut part, mut limit) = (Some(Section { span: own, limit, is_down }), limit);
             let mut take = |key: K::View<'_>, value: &[u8]| {
                 let flow = take(key, value).flow();
@@ -269,23 +279,28 @@ impl<K: BuildKeys> Pool<K> {
         Ok(cost)
     }
 
-    /// As [`Core::keys_part`](crate::core::Core::keys_part), of the range that has `start`, after
-    /// which the next one follows.
+    /// As [`Core::keys_part`](crate::core::Core::keys_part), of the range that the section begins
+    /// in, after which the next one follows.
     #[cfg(feature = "tokio")]
     pub(crate) fn keys_part(
         &self,
         held: &mut PoolHeld<K>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
+        section: &Section<K>,
         within: Duration,
         mut take: impl FnMut(&K::Key),
-    ) -> Result<Option<K::Owned>, ClientError> {
-        self.at_key(held, start, within, |ranges, index, place, left| {
-            let before = ranges.end_before(index, end);
-            let span = (start, before.map(Borrow::borrow).or(end));
-            let next = with_direct!(place, (core, own) => core.keys_part(own, span, limit, left, &mut take))?;
-            Ok(next.or_else(|| before.cloned()))
-        })
+    ) -> Result<Option<Span<K>>, ClientError> {
+        let part = |ranges: &Ranges<K>| ranges.part_of(&section.span, section.is_down);
+        self.at_range_by(
+            held,
+            |ranges| part(ranges).0,
+            within,
+            |ranges, _, place, left| {
+                let (_, span, beyond) = part(ranges);
+                let own = Section { span, ..*section };
+                let rest = with_direct!(place, (core, held) => core.keys_part(held, &own, left, &mut take))?;
+                Ok(rest.map(|rest| section.after_part(rest)).or(beyond))
+            },
+        )
     }
 
     /// Puts whether each key is there into an array of as many; how many are there.

@@ -131,9 +131,7 @@ async fn scans_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K>) {
         assert_eq!(scanned(client.scan_back(key(high), limit)).await, down);
         let down = records(map.range(low..).rev(), limit);
         assert_eq!(scanned(client.scan_back_to(key(low), limit)).await, down);
-        let keys = client.scan_keys(key(low), limit).await.unwrap();
-        let numbers = keys.iter().map(|key| K::number(key.borrow()));
-        assert!(numbers.eq(map.range(low..).map(|(number, _)| *number).take(limit)));
+        keys_are_those_of_a_map(client, &map, (low, high), limit).await;
     }
     for (from, to) in [(Bound::Excluded(700), Bound::Included(710)), (Bound::Included(5), Bound::Excluded(5))]
     {
@@ -146,6 +144,24 @@ async fn scans_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K>) {
         assert_eq!(ranged(found).await, expected);
     }
     both_ends_meet(client, &map, state).await;
+}
+
+/// Keys without values, in either direction.
+async fn keys_are_those_of_a_map<K: TestKeys>(
+    client: &AsyncTableClient<K>,
+    map: &Map,
+    (low, high): (u64, u64),
+    limit: usize,
+) {
+    let numbers = |keys: Vec<K::Owned>| keys.iter().map(|key| K::number(key.borrow())).collect::<Vec<_>>();
+    let up = map.keys().copied().filter(|number| *number >= low);
+    let down = map.keys().rev().copied().filter(|number| *number >= low && *number < high);
+    let keys = client.scan_keys(K::key(low), limit).await.unwrap();
+    assert_eq!(numbers(keys), up.take(limit).collect::<Vec<_>>());
+    let keys = client.scan_keys_back(K::key(low)..K::key(high), limit).await.unwrap();
+    assert_eq!(numbers(keys), down.take(limit).collect::<Vec<_>>());
+    let keys = client.scan_keys_back(K::key(low).., limit).await.unwrap();
+    assert!(numbers(keys).into_iter().eq(map.range(low..).rev().map(|(number, _)| *number).take(limit)));
 }
 
 /// Takes records from both ends, at random.
@@ -220,6 +236,8 @@ fn the_greatest_key_is_found_from_the_end() {
         assert_eq!(keys(ranged(client.range::<u64>(after)).await), []);
         assert_eq!(client.count_from(u64::MAX).await.unwrap(), 1);
         assert_eq!(client.scan_keys(8, 9).await.unwrap(), [u64::MAX - 1, u64::MAX]);
+        assert_eq!(client.scan_keys_back(..=u64::MAX, 9).await.unwrap(), down);
+        assert_eq!(client.scan_keys_back::<u64>(after, 9).await.unwrap(), []);
         assert_eq!(client.stats().await.unwrap().keys, 4);
         assert!(client.ping().await.unwrap() < PATIENCE);
     });
