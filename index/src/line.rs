@@ -42,7 +42,7 @@ impl Line {
         (rise + (self.intercept() << (u32::from(bits) - FRACTION_BITS))).min(1 << 62)
     }
 
-    /// The slot at distance `dx`, clamped to `0..=last`, which is below 2^16.
+    /// The slot at distance `dx`, clamped to `0..=last`, which is below 2^16; 0 if `last` is below.
     #[inline(always)]
     pub(crate) fn value_below(self, dx: u64, last: i64) -> i64 {
         // floor(floor(256 * slope * dx) + c) / 256) = floor(slope * dx + c / 256), because c is an
@@ -62,7 +62,7 @@ impl Line {
             // Past 2^48 slots no intercept brings it back.
             self.scaled(dx).min(1 << 56) as i64
         };
-        ((scaled + self.intercept()) >> FRACTION_BITS).clamp(0, last)
+        ((scaled + self.intercept()) >> FRACTION_BITS).min(last).max(0)
     }
 
     pub(crate) const MIN_INTERCEPT: i64 = -(1 << 23);

@@ -26,7 +26,7 @@ impl SegmentModel {
     /// few nanoseconds.
     #[inline]
     pub fn predict(&self, x: u64) -> u32 {
-        let last = i64::from(self.cap.saturating_sub(1));
+        let last = i64::from(self.cap) - 1;
         // The clamped value lies in 0..65535, so the cast keeps it.
         self.line.value_below(x.saturating_sub(self.origin), last) as u32
     }

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use fpcache_fabric::Words;
 use fpcache_index::{ScalarSteps, Steps};
 
-use super::hits::{Hits, PackedHits};
+use super::hits::Hits;
 use super::kernels::{CallWithKernels, Fingerprints, Kernels, WithKernels, kernels};
 use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::{SlotStride, VECTOR_WORDS};
@@ -30,6 +30,13 @@ kernels!(std::convert::identity; "avx2", "bmi1", "bmi2", "popcnt");
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn step(items: &[u64; 8], head: u64) -> usize {
     ScalarSteps.count_not_above(items, head)
+}
+
+/// See [`Steps::count_of_all`]: likewise.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn block(items: &[u64; 16], head: u64) -> usize {
+    ScalarSteps.count_of_all(items, head)
 }
 
 /// `wanted` in every lane.
@@ -200,7 +207,7 @@ impl MatchState {
 /// See [`Kernels::hits_in`]. No branch depends on what the window holds.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> PackedHits {
+fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
     // Fingerprints are lanes of the words they lie in.
     debug_assert!(window.skip.is_multiple_of(W));
     let (words, needle) = (window.words, broadcast::<W>(wanted));
@@ -210,7 +217,7 @@ fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> PackedHits {
     let skip = window.skip % 8;
     let used = window.used.min((8 * count).saturating_sub(skip)) / W * W;
     if used == 0 {
-        return Hits::default().into();
+        return Hits::default();
     }
     let end = skip + used;
     // The words that the window ends in, and the last vector with them; it has words of the one
@@ -229,12 +236,8 @@ fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> PackedHits {
     let v = unsafe { load(start.wrapping_add(last), count.min(STEP_WORDS)) };
     let ends = _mm256_andnot_si256(all_but_first(end - 8 * last), all_but_first(8 * (at - last)));
     seen.look::<W>(v, needle, _mm256_and_si256(inside, ends), last);
-    Hits {
-        count: seen.bytes / W as u32,
-        first: ((8 * seen.at) as u32 + seen.hit.trailing_zeros()).wrapping_sub(skip as u32) / W as u32,
-        frozen: _mm256_testz_si256(seen.frozen, seen.frozen) == 0,
-    }
-    .into()
+    let first = ((8 * seen.at) as u32 + seen.hit.trailing_zeros()).wrapping_sub(skip as u32) / W as u32;
+    Hits::new(seen.bytes / W as u32, first, _mm256_testz_si256(seen.frozen, seen.frozen) == 0)
 }
 
 /// See [`Kernels::find_in`].
@@ -259,7 +262,7 @@ fn scan<const W: usize>(window: Fingerprints<'_>, wanted: u64, base: u32, found:
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> Hits {
     let (needle, frozen) = (_mm256_set1_epi64x(key as i64), _mm256_set1_epi64x(FROZEN_STATE));
-    let mut hits = Hits { first: u32::MAX, ..Hits::default() };
+    let (mut count, mut first) = (0, u32::MAX);
     let (mut base, mut any_frozen) = (0, 0);
     for &(firsts, seconds) in stride.masks() {
         if base >= window.len() {
@@ -279,14 +282,13 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> Hits {
         let inside = _bzhi_u32(u32::MAX, (window.len() - base).min(VECTOR_WORDS) as u32);
         let shows = shows as u32 & u32::from(seconds) & inside;
         any_frozen |= frozen_words as u32 & u32::from(firsts);
-        hits.count += shows.count_ones();
+        count += shows.count_ones();
         // The slot begins one word before its key.
         let word = if shows == 0 { u32::MAX } else { base as u32 + shows.trailing_zeros() - 1 };
-        hits.first = hits.first.min(word);
+        first = first.min(word);
         base += VECTOR_WORDS;
     }
-    hits.frozen = hits.count == 0 && any_frozen != 0;
-    hits
+    Hits::new(count, first, count == 0 && any_frozen != 0)
 }
 
 /// Where each four of the slots begin.

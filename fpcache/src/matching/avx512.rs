@@ -11,7 +11,7 @@ use std::hint::select_unpredictable;
 use fpcache_fabric::Words;
 use fpcache_index::Steps;
 
-use super::hits::{Hits, PackedHits};
+use super::hits::Hits;
 use super::kernels::{CallWithKernels, Fingerprints, Kernels, WithKernels, kernels};
 use super::nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::SlotStride;
@@ -21,11 +21,11 @@ use crate::layout::SlotWord;
 /// A slot word's state when it is frozen: both low bits.
 const FROZEN_STATE: i64 = 3;
 
-kernels!(Bytes::from; "avx512f", "avx512bw", "bmi1", "bmi2", "popcnt");
+kernels!(Bytes::from; "avx512f", "avx512bw", "avx512dq", "bmi1", "bmi2", "popcnt");
 
 /// `wanted` in every lane.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 fn broadcast<const W: usize>(wanted: u64) -> __m512i {
     match W {
         1 => _mm512_set1_epi8(wanted as i8),
@@ -37,7 +37,7 @@ fn broadcast<const W: usize>(wanted: u64) -> __m512i {
 
 /// One bit per lane of `W` bytes in which `a` and `b` agree.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 fn equal_lanes<const W: usize>(a: __m512i, b: __m512i) -> u64 {
     match W {
         1 => _mm512_cmpeq_epi8_mask(a, b),
@@ -70,7 +70,7 @@ impl From<Fingerprints<'_>> for Bytes {
 /// # Safety
 /// They may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 unsafe fn load(at: *const u8) -> __m512i {
     let v;
     // SAFETY: one load of 64 bytes, for which the caller vouches; nothing else is touched. Racing
@@ -89,7 +89,7 @@ unsafe fn load(at: *const u8) -> __m512i {
 /// # Safety
 /// They may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
     debug_assert!((1..=64).contains(&len));
     // SAFETY: the caller vouches.
@@ -102,7 +102,7 @@ unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
 /// # Safety
 /// They may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 unsafe fn load_masked(at: *const u8, bytes: u64) -> __m512i {
     let v;
     // SAFETY: as for `load`; bytes that are masked off are not accessed.
@@ -118,13 +118,27 @@ const LINE: usize = 64;
 
 /// See [`Steps::count_not_above`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 fn step(items: &[u64; 8], head: u64) -> usize {
-    const ALL_BUT_FIRST: u8 = 0xfe;
     // SAFETY: these are the 64 bytes of an array.
     let items = unsafe { _mm512_loadu_si512(items.as_ptr().cast()) };
     let head = _mm512_set1_epi64(head as i64);
-    _mm512_mask_cmple_epu64_mask(ALL_BUT_FIRST, items, head).count_ones() as usize
+    // The first is not above.
+    _mm512_cmple_epu64_mask(items, head).count_ones() as usize - 1
+}
+
+/// See [`Steps::count_of_all`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
+fn block(items: &[u64; 16], head: u64) -> usize {
+    let head = _mm512_set1_epi64(head as i64);
+    let (eights, _) = items.as_chunks::<8>();
+    let not_above = |eight: &[u64; 8]| {
+        // SAFETY: these are the 64 bytes of an array.
+        _mm512_cmple_epu64_mask(unsafe { _mm512_loadu_si512(eight.as_ptr().cast()) }, head)
+    };
+    let [first, second] = eights else { return 0 };
+    (u16::from(not_above(first)) | u16::from(not_above(second)) << 8).count_ones() as usize
 }
 
 /// See [`Kernels::hits_in`]. Most windows have three cache lines at most.
@@ -132,19 +146,19 @@ fn step(items: &[u64; 8], head: u64) -> usize {
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> PackedHits {
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
+unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> Hits {
     // Fingerprints are lanes of the lines they lie in.
     debug_assert!(window.at.addr().is_multiple_of(W));
     // Zeros stand for what is not the window's.
     debug_assert!(wanted << (64 - 8 * W) != 0);
     if window.at.addr() % LINE + window.len > 3 * LINE {
         // SAFETY: the caller vouches.
-        return unsafe { count_long::<W>(window, wanted) }.into();
+        return unsafe { count_long::<W>(window, wanted) };
     }
     // SAFETY: the caller vouches.
     let (count, first, frozen) = unsafe { count_lines::<W>(window, wanted) };
-    Hits { count, first, frozen }.into()
+    Hits::new(count, first, frozen)
 }
 
 /// [`count`] of any number of cache lines.
@@ -153,22 +167,22 @@ unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> PackedHits {
 /// The window's bytes may be loaded.
 #[cold]
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 unsafe fn count_long<const W: usize>(mut window: Bytes, wanted: u64) -> Hits {
-    let (mut hits, mut before) = (Hits::default(), 0);
+    let (mut all, mut at, mut any_frozen, mut before) = (0, 0, false, 0);
     while window.len > 0 {
         let len = window.len.min(3 * LINE - window.at.addr() % LINE);
         // SAFETY: these are the first of the window's bytes that are left.
         let (count, first, frozen) = unsafe { count_lines::<W>(Bytes { at: window.at, len }, wanted) };
-        if hits.count == 0 {
-            hits.first = before + first;
+        if all == 0 {
+            at = before + first;
         }
-        hits.count += count;
-        hits.frozen |= frozen;
+        all += count;
+        any_frozen |= frozen;
         before += (len / W) as u32;
         window = Bytes { at: window.at.wrapping_add(len), len: window.len - len };
     }
-    hits
+    Hits::new(all, at, any_frozen)
 }
 
 /// Of a window that lies in three cache lines, how many fingerprints are the wanted one, where the
@@ -180,7 +194,7 @@ unsafe fn count_long<const W: usize>(mut window: Bytes, wanted: u64) -> Hits {
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 unsafe fn count_lines<const W: usize>(window: Bytes, wanted: u64) -> (u32, u32, bool) {
     let skip = window.at.addr() % LINE;
     let (line, end) = (window.at.wrapping_sub(skip), skip + window.len / W * W);
@@ -226,7 +240,7 @@ unsafe fn count_lines<const W: usize>(window: Bytes, wanted: u64) -> (u32, u32, 
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 unsafe fn scan<const W: usize>(window: Bytes, wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
     let needle = broadcast::<W>(wanted);
     let mut greatest = _mm512_setzero_si512();
@@ -248,10 +262,10 @@ unsafe fn scan<const W: usize>(window: Bytes, wanted: u64, base: u32, found: &mu
 /// See [`Kernels::key_hits_in`]. Each vector is loaded once, so that a slot's key and state are of
 /// one moment as far as they lie in one.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> Hits {
     let (needle, frozen) = (_mm512_set1_epi64(key as i64), _mm512_set1_epi64(FROZEN_STATE));
-    let mut hits = Hits { first: u32::MAX, ..Hits::default() };
+    let (mut count, mut first) = (0, u32::MAX);
     let (mut base, mut any_frozen) = (0u32, 0);
     for (firsts, seconds) in stride.masks() {
         let done = base as usize;
@@ -264,14 +278,13 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> Hits {
         let inside = u8::MAX >> (8 - words);
         let shows = _mm512_mask_cmpeq_epi64_mask(seconds & inside, v, needle);
         any_frozen |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
-        hits.count += shows.count_ones();
+        count += shows.count_ones();
         // The slot begins one word before its key.
         let word = if shows == 0 { u32::MAX } else { base + shows.trailing_zeros() - 1 };
-        hits.first = hits.first.min(word);
+        first = first.min(word);
         base += 8;
     }
-    hits.frozen = hits.count == 0 && any_frozen != 0;
-    hits
+    Hits::new(count, first, count == 0 && any_frozen != 0)
 }
 
 /// The lanes of first words in each of the three vectors that eight slots are; those of second
@@ -290,7 +303,7 @@ fn eights(slots: Words<'_>) -> impl Iterator<Item = *const u64> {
 
 /// See [`Kernels::nearest_in`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 fn nearest(slots: Words<'_>, query: NearestQuery) -> NearestSlot {
     let [a, b, c] = FIRSTS;
     let (wanted, flip) = (_mm512_set1_epi64(query.wanted as i64), _mm512_set1_epi64(query.flip as i64));
@@ -321,7 +334,7 @@ fn nearest(slots: Words<'_>, query: NearestQuery) -> NearestSlot {
 
 /// See [`Kernels::is_changed_in`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 fn is_changed(slots: Words<'_>) -> bool {
     let [a, b, c] = FIRSTS;
     let mut all = _mm512_setzero_si512();
@@ -344,7 +357,7 @@ fn is_changed(slots: Words<'_>) -> bool {
 /// # Safety
 /// The bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 unsafe fn match_group<const W: usize>(group: Bytes, needle: __m512i, greatest: &mut __m512i) -> u64 {
     let (mut lanes, mut done) = (0, 0);
     while done + 64 <= group.len {
@@ -366,14 +379,14 @@ unsafe fn match_group<const W: usize>(group: Bytes, needle: __m512i, greatest: &
 
 /// FROZEN is the greatest fingerprint, so the greatest of all tells.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 fn is_frozen<const W: usize>(greatest: __m512i) -> bool {
     equal_lanes::<W>(greatest, _mm512_set1_epi8(-1)) != 0
 }
 
 /// The greater of each lane of `W` bytes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
 fn greatest_of<const W: usize>(a: __m512i, b: __m512i) -> __m512i {
     match W {
         1 => _mm512_max_epu8(a, b),

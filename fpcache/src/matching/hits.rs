@@ -1,37 +1,65 @@
 //! The results of matching.
 
-/// Where a window shows what is looked for.
+/// Where a window shows what is looked for. In two registers, in which functions return it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
+    /// How many, with [`FROZEN`](Self::FROZEN).
+    marks: u32,
+    first: u32,
+}
+
+/// What to do about hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Nothing is there.
+    Nothing,
+    /// One thing, here.
+    One(u32),
+    /// Several, or some are frozen.
+    Rare,
+}
+
+impl Hits {
+    const FROZEN: u32 = 1 << 31;
+
+    /// A count, of less than 2^31, and where the first hit is, which means nothing without one.
+    #[inline(always)]
+    pub(super) fn new(count: u32, first: u32, frozen: bool) -> Self {
+        Self { marks: if frozen { count | Self::FROZEN } else { count }, first }
+    }
+
     /// How many fingerprints match, or how many slots show the key.
-    pub count: u32,
+    #[inline(always)]
+    pub fn count(self) -> u32 {
+        self.marks & !Self::FROZEN
+    }
+
     /// Position of the first that does, from the window's start: among fingerprints, or of the
     /// slot's first word. Meaningless without one.
-    pub first: u32,
+    #[inline(always)]
+    pub fn first(self) -> u32 {
+        self.first
+    }
+
     /// Whether any fingerprint is FROZEN; or whether no slot shows the key, and any is frozen: one
     /// that shows it speaks for itself.
-    pub frozen: bool,
-}
-
-/// Hits in two registers, in which functions that are not inlined return them: how many, with
-/// whether any is frozen in the highest bit, and the first.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-pub(super) struct PackedHits(u32, u32);
-
-#[cfg(target_arch = "x86_64")]
-impl From<Hits> for PackedHits {
     #[inline(always)]
-    fn from(hits: Hits) -> Self {
-        // No window has 2^31 fingerprints.
-        Self(hits.count | u32::from(hits.frozen) << 31, hits.first)
+    pub fn frozen(self) -> bool {
+        self.marks & Self::FROZEN != 0
+    }
+
+    /// What nearly every lookup asks, by as few comparisons as possible.
+    #[inline(always)]
+    pub(crate) fn shown(self) -> Shown {
+        if self.marks == 1 {
+            return Shown::One(self.first);
+        }
+        is_rare();
+        if self.marks == 0 { Shown::Nothing } else { Shown::Rare }
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-impl From<PackedHits> for Hits {
-    #[inline(always)]
-    fn from(PackedHits(count, first): PackedHits) -> Self {
-        Self { count: count & u32::MAX >> 1, first, frozen: count >> 31 != 0 }
-    }
-}
+/// Marks what follows as rare, so that it is not looked for first.
+#[cold]
+#[inline(never)]
+fn is_rare() {}

@@ -77,7 +77,7 @@ impl<'a> Fingerprints<'a> {
     }
 }
 
-/// A module's kernels as a type. The module has functions `step`, `count` and `scan`, the last two
+/// A module's kernels as a type. The module has functions `step`, `block`, `count` and `scan`, the last two
 /// of what `$of` makes of a window, and `scan_slots`, `nearest` and `is_changed`, compiled for these
 /// features.
 #[cfg(target_arch = "x86_64")]
@@ -123,6 +123,12 @@ macro_rules! kernels {
                 // SAFETY: as for `run`.
                 unsafe { step(items, head) }
             }
+
+            #[inline(always)]
+            fn count_of_all(self, items: &[u64; 16], head: u64) -> usize {
+                // SAFETY: as for `run`.
+                unsafe { block(items, head) }
+            }
         }
 
         impl Kernels for Here {
@@ -130,15 +136,14 @@ macro_rules! kernels {
             fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
                 let (width, window) = (window.width, $of(window));
                 // SAFETY: as for `run`; a window's words may be loaded.
-                let hits = unsafe {
+                unsafe {
                     match width {
                         FingerprintWidth::Bits8 => count::<1>(window, wanted),
                         FingerprintWidth::Bits16 => count::<2>(window, wanted),
                         FingerprintWidth::Bits32 => count::<4>(window, wanted),
                         FingerprintWidth::Bits64 => count::<8>(window, wanted),
                     }
-                };
-                hits.into()
+                }
             }
 
             #[inline(never)]

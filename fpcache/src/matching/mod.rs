@@ -17,6 +17,7 @@ mod portable;
 mod stride;
 
 pub use hits::Hits;
+pub(crate) use hits::Shown;
 pub use kernels::Fingerprints;
 pub(crate) use kernels::{CallWithKernels, Kernels, WithKernels};
 pub(crate) use nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
@@ -112,6 +113,11 @@ impl Steps for Matcher {
     #[inline]
     fn count_not_above(self, items: &[u64; 8], head: u64) -> usize {
         with_kernels!(self, kernels => kernels.count_not_above(items, head))
+    }
+
+    #[inline]
+    fn count_of_all(self, items: &[u64; 16], head: u64) -> usize {
+        with_kernels!(self, kernels => kernels.count_of_all(items, head))
     }
 }
 
@@ -232,6 +238,18 @@ mod tests {
         }
 
         #[test]
+        fn every_kernel_searches_a_block_of_a_directory_as_scalars_do(
+            mut items in prop_oneof![any::<[u64; 16]>(), prop::array::uniform16(0u64..4), prop::array::uniform16(!3u64..)],
+            head in prop_oneof![any::<u64>(), 0u64..4, !3u64..],
+        ) {
+            items.sort_unstable();
+            let expected = items.iter().filter(|item| **item <= head).count();
+            for matcher in Matcher::available() {
+                prop_assert_eq!(matcher.count_of_all(&items, head), expected, "{}", matcher.name());
+            }
+        }
+
+        #[test]
         fn every_kernel_finds_the_slots_that_show_a_key(
             words in prop::collection::vec(prop_oneof![0u64..8, any::<u64>()], 0..300),
             slot_words in 2usize..40,
@@ -245,13 +263,13 @@ mod tests {
             let frozen = shown.is_empty() && window.chunks(slot_words).any(|slot| slot[0] & 3 == 3);
             for matcher in Matcher::available() {
                 let hits = matcher.key_hits_in(window.into(), &stride, key, &mut vec![7; 3]);
-                prop_assert_eq!((hits.count as usize, hits.frozen), (shown.len(), frozen), "{}", matcher.name());
+                prop_assert_eq!((hits.count() as usize, hits.frozen()), (shown.len(), frozen), "{}", matcher.name());
                 if let Some(first) = shown.first() {
-                    prop_assert_eq!(hits.first as usize, *first, "{}", matcher.name());
+                    prop_assert_eq!(hits.first() as usize, *first, "{}", matcher.name());
                 }
                 let in_place = matcher.run(InSlots(changing, &stride, key));
-                prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen), "{}", matcher.name());
-                prop_assert!(in_place.count == 0 || in_place.first == hits.first);
+                prop_assert_eq!((in_place.count(), in_place.frozen()), (hits.count(), hits.frozen()), "{}", matcher.name());
+                prop_assert!(in_place.count() == 0 || in_place.first() == hits.first());
             }
         }
 
@@ -351,14 +369,14 @@ mod tests {
                     let frozen = matcher.find(window, wanted, base, &mut found);
                     prop_assert_eq!(found[0], u32::MAX, "earlier entries stay");
                     let hits = matcher.hits_in(window, wanted, &mut Vec::new());
-                    prop_assert_eq!((hits.count as usize, hits.frozen), (expected.0.len(), expected.1));
+                    prop_assert_eq!((hits.count() as usize, hits.frozen()), (expected.0.len(), expected.1));
                     if let Some(first) = expected.0.first() {
-                        prop_assert_eq!(hits.first + base, *first);
+                        prop_assert_eq!(hits.first() + base, *first);
                     }
                     prop_assert_eq!((&found[1..], frozen), (&expected.0[..], expected.1), "{} {}", matcher.name(), width);
                     let (in_place, found, frozen) = matcher.run(InWords { window: changing, wanted, base });
-                    prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen));
-                    prop_assert!(in_place.count == 0 || in_place.first == hits.first);
+                    prop_assert_eq!((in_place.count(), in_place.frozen()), (hits.count(), hits.frozen()));
+                    prop_assert!(in_place.count() == 0 || in_place.first() == hits.first());
                     prop_assert_eq!((&found, frozen), (&expected.0, expected.1), "{} {}", matcher.name(), width);
                 }
             }

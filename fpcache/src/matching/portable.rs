@@ -100,16 +100,16 @@ fn count<const W: usize, F: Copy + Eq>(
     wanted: F,
     frozen: F,
 ) -> Hits {
-    let mut hits = Hits::default();
+    let (mut count, mut first, mut any_frozen) = (0, 0, false);
     let (fingerprints, _) = window.as_chunks::<W>();
     for (index, bytes) in fingerprints.iter().enumerate().rev() {
         let fingerprint = read(*bytes);
         let hit = fingerprint == wanted;
-        hits.frozen |= fingerprint == frozen;
-        hits.count += u32::from(hit);
-        hits.first = if hit { index as u32 } else { hits.first };
+        any_frozen |= fingerprint == frozen;
+        count += u32::from(hit);
+        first = if hit { index as u32 } else { first };
     }
-    hits
+    Hits::new(count, first, any_frozen)
 }
 
 #[inline(always)]

@@ -41,13 +41,13 @@ impl SlotStride {
 
 /// See [`Kernels::key_hits_in`](super::Kernels::key_hits_in).
 pub(super) fn portable(window: &[u64], stride: &SlotStride, key: u64) -> Hits {
-    let mut hits = Hits::default();
+    let (mut count, mut first) = (0, 0);
     for (i, slot) in window.chunks_exact(stride.slot_words).enumerate().rev() {
         let shows = slot[1] == key;
-        hits.count += u32::from(shows);
-        hits.first = if shows { (i * stride.slot_words) as u32 } else { hits.first };
+        count += u32::from(shows);
+        first = if shows { (i * stride.slot_words) as u32 } else { first };
     }
     let frozen = |slot: &[u64]| SlotWord::from_bits(slot[0]).state() == SlotState::Frozen;
-    hits.frozen = hits.count == 0 && window.chunks_exact(stride.slot_words).any(frozen);
-    hits
+    let any_frozen = count == 0 && window.chunks_exact(stride.slot_words).any(frozen);
+    Hits::new(count, first, any_frozen)
 }

@@ -340,18 +340,18 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
         let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
         let wanted = geometry.width.of_hash(probe.hash);
         let hits = self.kernels.hits_in(window, wanted, &mut self.lists.copy);
-        if hits.frozen {
+        if hits.frozen() {
             return Err(ReadError::Stale);
         }
-        if hits.count == 1 {
-            let slot = target.window.first + hits.first;
+        if hits.count() == 1 {
+            let slot = target.window.first + hits.first();
             outcome.cost.round_trips += 1;
             probe.asked = self.ask_slots(&probe.target, (slot, 1), outcome);
             probe.stage = Stage::Slot(slot);
             return Ok(());
         }
         probe.stage = Stage::Done;
-        match hits.count {
+        match hits.count() {
             0 => self.unconfirmed.absent = true,
             count => self.ask_several(count, probe, outcome)?,
         }

@@ -68,7 +68,7 @@ pub trait SeparatorKind: ToOwned {
     /// Index of the greatest separator at or below `key`, which is not below the first. May lie
     /// after the last child and then means that one. `trail` knows how the key compares with the
     /// first separator, and then with the one found.
-    fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail) -> usize;
+    fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail, steps: impl Steps) -> usize;
 
     /// As [`SeparatorKind::search_block`], in a group.
     fn search_group(

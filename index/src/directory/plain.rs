@@ -7,14 +7,11 @@ use super::separators::{BLOCK, Separators, Steps, count_not_above};
 use std::array;
 use std::sync::Arc;
 
-/// Items of one of the two steps in a block.
-const QUARTER: usize = 4;
-
 /// Separators of all children but the first: two cache lines, of which a search reads both at once.
 /// Room after the last is filled with what no key but one is at or above.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-pub struct Block([[u64; QUARTER]; QUARTER]);
+pub struct Block([u64; 16]);
 
 impl DirectoryKey for u64 {}
 
@@ -25,7 +22,7 @@ impl SeparatorKind for u64 {
     type Trail = u64;
     type Cursor = u64;
 
-    const WIDTH: usize = QUARTER * QUARTER + 1;
+    const WIDTH: usize = 17;
 
     fn owned_bytes(_: &u64) -> usize {
         0
@@ -40,8 +37,7 @@ impl SeparatorKind for u64 {
     }
 
     fn block(all: &[u64]) -> Block {
-        let at = |index: usize| all.get(index + 1).copied().unwrap_or(u64::MAX);
-        Block(array::from_fn(|quarter| array::from_fn(|i| at(QUARTER * quarter + i))))
+        Block(array::from_fn(|index| all.get(index + 1).copied().unwrap_or(u64::MAX)))
     }
 
     /// Room after the last separator is filled with what no key but one is at or above.
@@ -64,12 +60,8 @@ impl SeparatorKind for u64 {
     }
 
     #[inline(always)]
-    fn search_block(block: &Block, _: &u64, key: &mut u64) -> usize {
-        let Block(quarters) = block;
-        let [before @ .., _] = quarters;
-        let quarter: usize = before.iter().map(|quarter| usize::from(quarter[QUARTER - 1] <= *key)).sum();
-        let rest: usize = quarters[quarter].iter().map(|item| usize::from(item <= key)).sum();
-        QUARTER * quarter + rest
+    fn search_block(Block(items): &Block, _: &u64, key: &mut u64, steps: impl Steps) -> usize {
+        steps.count_of_all(items, *key)
     }
 
     #[inline(always)]

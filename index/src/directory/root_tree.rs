@@ -79,13 +79,13 @@ impl<K: DirectoryKey + ?Sized> Index<K> {
     /// The group whose range holds `key`, which is not below the first separator; one that does not
     /// exist means the last.
     #[inline(always)]
-    fn search(&self, key: &K, trail: &mut K::Trail) -> usize {
+    fn search(&self, key: &K, trail: &mut K::Trail, steps: impl Steps) -> usize {
         let mut at = 0;
         for _ in 0..self.levels {
             // The highest of keys is at or above what fills the last block, and finds a group after
             // the last.
             let Some(block) = self.blocks.get(at) else { return self.groups };
-            at = K::WIDTH * at + K::search_block(block, key, trail) + 1;
+            at = K::WIDTH * at + K::search_block(block, key, trail, steps) + 1;
         }
         at - self.complete
     }
@@ -162,7 +162,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     /// compares with the first separator, and then with the leaf's first.
     #[inline(always)]
     pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail, steps: impl Steps) -> Option<&LeafOf<K, T>> {
-        let group = self.group_or_last(self.index.search(key, trail))?;
+        let group = self.group_or_last(self.index.search(key, trail, steps))?;
         match group.leaves.get(K::search_group(&group.separators, key, trail, steps)) {
             None => group.last_leaf(),
             leaf => leaf,
@@ -193,7 +193,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     /// separators.
     pub(super) fn position(&self, key: &K) -> [usize; 3] {
         let Ok(mut trail) = self.enter(key) else { return [0; 3] };
-        let at = self.index.search(key, &mut trail).min(self.groups().saturating_sub(1));
+        let at = self.index.search(key, &mut trail, ScalarSteps).min(self.groups().saturating_sub(1));
         let Some(group) = self.group(at) else { return [0; 3] };
         let leaf = K::search_group(&group.separators, key, &mut trail, ScalarSteps);
         let leaf = leaf.min(group.leaves.len().saturating_sub(1));
@@ -261,7 +261,11 @@ mod tests {
                 for key in [10, 15, 19].map(|more| wrap(10 * group + more)) {
                     let key = key.borrow();
                     let mut trail = K::enter(index.first.borrow(), key).expect("not below the first");
-                    assert_eq!(index.search(key, &mut trail) as u64, group, "of {groups}, {key:?}");
+                    assert_eq!(
+                        index.search(key, &mut trail, ScalarSteps) as u64,
+                        group,
+                        "of {groups}, {key:?}"
+                    );
                 }
             }
         }
@@ -275,7 +279,7 @@ mod tests {
         for groups in counts {
             let firsts: Vec<u64> = (0..groups).map(|group| group << 40).collect();
             let index = Index::<u64>::new(&firsts);
-            let found = index.search(&u64::MAX, &mut { u64::MAX });
+            let found = index.search(&u64::MAX, &mut { u64::MAX }, ScalarSteps);
             assert!(found as u64 >= groups - 1, "the highest key, of {groups}: {found}");
         }
     }

@@ -45,6 +45,17 @@ pub(super) fn count_not_above<I>(items: &[I; STEP], head_of: impl Fn(&I) -> u64,
 pub trait Steps: Copy {
     /// How many of the last seven of `items` are at or below `head`. They ascend, and the first is.
     fn count_not_above(self, items: &[u64; 8], head: u64) -> usize;
+
+    /// How many of `items`, which ascend, are at or below `head`.
+    #[inline(always)]
+    fn count_of_all(self, items: &[u64; 16], head: u64) -> usize {
+        const QUARTER: usize = 4;
+        let (quarters, _) = items.as_chunks::<QUARTER>();
+        let [before @ .., _] = quarters else { return 0 };
+        let quarter: usize = before.iter().map(|quarter| usize::from(quarter[QUARTER - 1] <= head)).sum();
+        let rest: usize = quarters[quarter].iter().map(|item| usize::from(*item <= head)).sum();
+        QUARTER * quarter + rest
+    }
 }
 
 /// Steps that every processor takes.

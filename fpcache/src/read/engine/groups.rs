@@ -91,12 +91,12 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             Some(word) => {
                 let words = self.source.words(&asked)?;
                 let hits = self.kernels.key_hits_in(words, view.stride(), word, &mut self.lists.copy);
-                if hits.frozen && !view.breaks(Sabotage::GroupsPassFrozen) {
+                if hits.frozen() && !view.breaks(Sabotage::GroupsPassFrozen) {
                     return Err(ReadError::Stale);
                 }
-                match hits.count {
+                match hits.count() {
                     0 => None,
-                    _ => Some(hits.first as usize * 8),
+                    _ => Some(hits.first() as usize * 8),
                 }
             }
             None => self.shown_at(count, key, probe)?,

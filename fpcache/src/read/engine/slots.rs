@@ -175,15 +175,15 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let Some(word) = shown_word(key, view) else { return self.take_each(key, probe, outcome) };
         let words = self.source.words(&asked)?;
         let hits = self.kernels.key_hits_in(words, view.stride(), word, &mut self.lists.copy);
-        if hits.frozen {
+        if hits.frozen() {
             return Err(ReadError::Stale);
         }
         probe.stage = Stage::Done;
-        match hits.count {
+        match hits.count() {
             0 => self.unconfirmed.absent = true,
-            1 => match self.check(&asked, hits.first as usize * 8, key, probe)? {
+            1 => match self.check(&asked, hits.first() as usize * 8, key, probe)? {
                 SlotAnswer::Found(found) => {
-                    let slot = hits.first as usize * 8 / self.geometry().slot_bytes;
+                    let slot = hits.first() as usize * 8 / self.geometry().slot_bytes;
                     self.found(found, probe, outcome);
                     self.learn(probe.target.window.first + slot as u32, key, probe, outcome);
                 }

@@ -11,7 +11,7 @@ mod text;
 use super::key::{DirectoryKey, SeparatorKind};
 use super::leaf::{LEAF, Leaf};
 use super::node::counted_bytes;
-use super::separators::{PAGE, ScalarSteps, Separators, Steps};
+use super::separators::{PAGE, Separators, Steps};
 use search::{PageSearch, Trail};
 use std::sync::Arc;
 use text::{Cursor, Packed, Text};
@@ -65,8 +65,8 @@ impl SeparatorKind for [u8] {
     }
 
     #[inline(always)]
-    fn search_block(block: &Separators<Text>, key: &[u8], trail: &mut Trail) -> usize {
-        Self::search_group(block, key, trail, ScalarSteps)
+    fn search_block(block: &Separators<Text>, key: &[u8], trail: &mut Trail, steps: impl Steps) -> usize {
+        Self::search_group(block, key, trail, steps)
     }
 
     #[inline(always)]
