@@ -52,10 +52,10 @@ pub trait Endpoint {
         Self: 'a;
 
     /// The area where it lies, if this endpoint can look at it there. Batches posted before are
-    /// executed first.
+    /// executed first. What is looked at may be what a memory node has left behind, until
+    /// [`check_alive`](InPlace::check_alive) says otherwise.
     ///
     /// # Errors
-    /// [`Disconnected`](FabricError::Disconnected) if the memory node has gone,
     /// [`NoSuchArea`](FabricError::NoSuchArea).
     fn in_place(&mut self, _area: AreaId) -> Result<Option<Self::InPlace<'_>>, FabricError> {
         Ok(None)

@@ -119,10 +119,12 @@ impl SharedMemory {
     #[inline]
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, OutOfBounds> {
         let memory_len = self.len as u64;
-        if offset > memory_len || len as u64 > memory_len - offset {
+        // Where `len` is a constant, one comparison waits for the offset.
+        let last = memory_len.checked_sub(len as u64);
+        if last.is_none_or(|last| offset > last) {
             return Err(OutOfBounds { offset, len: len as u64, memory_len });
         }
-        // SAFETY: `offset <= self.len`, so the result lies in the mapping or one past its end.
+        // SAFETY: `offset <= self.len - len`, so the result lies in the mapping or one past its end.
         Ok(unsafe { self.base.as_ptr().add(offset as usize) })
     }
 

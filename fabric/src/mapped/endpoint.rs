@@ -184,7 +184,10 @@ impl Endpoint for MappedEndpoint {
 
     #[inline(always)]
     fn in_place(&mut self, id: AreaId) -> Result<Option<MappedInPlace<'_>>, FabricError> {
-        self.before_words()?;
+        if !self.pending.is_empty() {
+            self.settle();
+        }
+        // Whether the memory node is there is for what was looked at to say, when it was.
         let Some(area) = self.reach.areas.get(usize::from(id.0)) else { return Err(*no_such_area(id)) };
         Ok(Some(MappedInPlace { area, reach: &self.reach }))
     }
