@@ -63,8 +63,8 @@ pub struct Table<K: KeySpace> {
     /// Segments from which on more room for tables of groups, or a larger hot cache, would be of
     /// use.
     outgrown_at: u64,
-    /// See [`has_words`](Self::has_words).
-    has_words: bool,
+    /// See [`word_width`](Self::word_width).
+    word_width: Option<FingerprintWidth>,
 }
 
 /// Bytes of a table's models when they were last counted, which takes a look at every page, and the
@@ -136,9 +136,9 @@ impl<K: KeySpace> Table<K> {
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
         let view = view.broken_by(options.sabotage);
         let options = *options;
-        let has_words = has_words(&view, &planner, cache.is_some());
+        let word_width = word_width(&view, &planner, cache.is_some());
         let outgrown_at = u64::MAX;
-        let mut table = Self { view, planner, cache, groups, options, measured, outgrown_at, has_words };
+        let mut table = Self { view, planner, cache, groups, options, measured, outgrown_at, word_width };
         let room = table.options.cache.map_or(0, |config| config.budget);
         let used = table.measured.bytes / 8 + table.measured.bytes + table.most_shared_bytes();
         // More than half of the budget is left only where there are too few keys to fill it.
@@ -182,16 +182,16 @@ impl<K: KeySpace> Table<K> {
         let view = view.broken_by(self.options.sabotage);
         let (planner, options, outgrown_at) = (self.planner, self.options, self.outgrown_at);
         let (cache, groups) = (self.cache.clone(), self.groups.clone());
-        let has_words = has_words(&view, &planner, cache.is_some());
-        Self { view, planner, cache, groups, options, measured, outgrown_at, has_words }
+        let word_width = word_width(&view, &planner, cache.is_some());
+        Self { view, planner, cache, groups, options, measured, outgrown_at, word_width }
     }
 
-    /// Whether the common course of its lookups is the short one of words: records of a word of key
-    /// and one of value at most, all models here, no hot cache, and nothing but two-stage reads for
-    /// a key on its own.
+    /// The width of its fingerprints, if the common course of its lookups is the short one of words:
+    /// records of a word of key and one of value at most, all models here, no hot cache, and nothing
+    /// but two-stage reads for a key on its own.
     #[inline(always)]
-    pub(crate) fn has_words(&self) -> bool {
-        self.has_words
+    pub(crate) fn word_width(&self) -> Option<FingerprintWidth> {
+        self.word_width
     }
 
     /// Bytes of the view's models, counted or estimated; `None` if the budget has no room for them.
@@ -350,12 +350,16 @@ pub(crate) fn beside_models(slot_bytes: usize) -> u64 {
 /// Bytes of a slot of a word of key and one of value at most.
 pub(crate) const WORD_SLOT_BYTES: u64 = 24;
 
-/// Whether the common course of lookups in a table is the short one: records of a word of key and
-/// one of value at most, with few false candidates; all models here, no hot cache, and two-stage
-/// reads for a key on its own.
-fn has_words<K: KeySpace>(view: &TableView<K>, planner: &Planner, has_cache: bool) -> bool {
+/// The width of a table's fingerprints, if the common course of its lookups is the short one:
+/// records of a word of key and one of value at most, with few false candidates; all models here, no
+/// hot cache, and two-stage reads for a key on its own.
+fn word_width<K: KeySpace>(
+    view: &TableView<K>,
+    planner: &Planner,
+    has_cache: bool,
+) -> Option<FingerprintWidth> {
     let geometry = view.geometry();
-    geometry.slot_bytes as u64 == WORD_SLOT_BYTES
+    let has_words = geometry.slot_bytes as u64 == WORD_SLOT_BYTES
         && geometry.shape.is_fixed()
         && K::word(K::lowest()).is_some()
         && geometry.stores_fingerprints
@@ -363,5 +367,6 @@ fn has_words<K: KeySpace>(view: &TableView<K>, planner: &Planner, has_cache: boo
         && view.models().resident().is_some()
         && !has_cache
         && planner.single().is_two_stage()
-        && view.guards_slots()
+        && view.guards_slots();
+    has_words.then_some(geometry.width)
 }

@@ -18,6 +18,7 @@ use fpcache_fabric::{Endpoint, REGION};
 use super::outcome::Outcome;
 use super::scratch::LookupScratch;
 use super::{ReadError, Wanted, drive};
+use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::table::Table;
 use in_place::{Group, Single};
@@ -48,11 +49,39 @@ pub fn look_up_word<K: KeySpace, E: Endpoint>(
     scratch: &mut LookupScratch<K>,
     key: &K::Key,
 ) -> Option<WordAnswer> {
-    if !table.has_words() {
-        return None;
+    // The default first, by a comparison of its own.
+    if table.word_width() == Some(FingerprintWidth::Bits16) {
+        return look_up_word_of::<K, E, 2>(endpoint, table, scratch, key);
     }
+    look_up_wide_word(endpoint, table, scratch, key)
+}
+
+/// [`look_up_word`] by fingerprints of other widths than the default.
+#[inline(never)]
+fn look_up_wide_word<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    key: &K::Key,
+) -> Option<WordAnswer> {
+    match table.word_width()? {
+        FingerprintWidth::Bits32 => look_up_word_of::<K, E, 4>(endpoint, table, scratch, key),
+        FingerprintWidth::Bits64 => look_up_word_of::<K, E, 8>(endpoint, table, scratch, key),
+        // No table of words has 8 bits, and 16 were seen to.
+        FingerprintWidth::Bits8 | FingerprintWidth::Bits16 => None,
+    }
+}
+
+/// Looks up one key of a table of words with fingerprints of this many bytes.
+#[inline(always)]
+fn look_up_word_of<K: KeySpace, E: Endpoint, const WIDTH: usize>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    key: &K::Key,
+) -> Option<WordAnswer> {
     let Ok(Some(look)) = endpoint.in_place(REGION) else { return None };
-    scratch.matcher.call::<WordLookup, _, _, _>(look, (table, key), &mut scratch.lists.copy)
+    scratch.matcher.call::<WordLookup<WIDTH>, _, _, _>(look, (table, key), &mut scratch.lists.copy)
 }
 
 /// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does,

@@ -19,7 +19,7 @@ use crate::cache::{CacheHandle, CachedSlot, HotCache};
 use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::layout::{REUSE_OFFSET, SegmentGeometry, Stored};
-use crate::matching::{Fingerprints, Kernels};
+use crate::matching::{Fingerprints, Hits, Kernels};
 use crate::plan::{Plan, Rule};
 use crate::read::outcome::Outcome;
 use crate::read::records::Records;
@@ -31,8 +31,9 @@ pub(super) use place::{Attempt, Slot};
 /// Keys that are under way together: their windows and slots fit a first-level cache.
 pub(in crate::read) const TOGETHER: usize = 32;
 
-/// Lookups of one table by the short way. `WIDTH` is that of its fingerprints, in bytes, if it [has
-/// words](Table::has_words), and 0 if not: it lets the compiler leave out what words never need.
+/// Lookups of one table by the short way. `WIDTH` is that of its fingerprints, in bytes, if it is
+/// one [of words](Table::word_width), and 0 if not: it lets the compiler leave out what words never
+/// need.
 pub(super) struct Attempts<'a, K: KeySpace, L, M, const WIDTH: usize> {
     pub(super) look: &'a mut L,
     pub(super) table: &'a Table<K>,
@@ -189,19 +190,25 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         self.geometry().slot_bytes
     }
 
-    /// Matches a key's window.
+    /// Looks for a key's slot by the fingerprints of its window.
     #[inline(always)]
     pub(super) fn match_window(&mut self, (key, attempt): (&K::Key, &Attempt)) -> Result<Slot, ReadError> {
-        let SegmentGeometry { width, stores_fingerprints, .. } = self.geometry();
-        if !stores_fingerprints {
+        if !self.geometry().stores_fingerprints {
             return Ok(Slot::Rare);
         }
+        let hits = self.window_hits((key, attempt))?;
+        Ok(attempt.slot_of(hits, |first| first))
+    }
+
+    /// The fingerprints of a window that are the key's, in a table that has fingerprints.
+    #[inline(always)]
+    pub(super) fn window_hits(&mut self, (key, attempt): (&K::Key, &Attempt)) -> Result<Hits, ReadError> {
+        let width = self.geometry().width;
         let wanted = width.of_hash(self.hash(key, attempt));
         let words = self.look.words(attempt.words, attempt.word_bytes as usize)?;
         let (skip, used) = (attempt.skip as usize, attempt.used as usize);
         let window = Fingerprints { words, skip, used, width };
-        let hits = self.kernels.hits_in(window, wanted, self.copy);
-        Ok(attempt.slot_of(hits.count, hits.frozen, || hits.first))
+        Ok(self.kernels.hits_in(window, wanted, self.copy))
     }
 
     /// Looks for a key's slot as its plan has it, which a caller who knows it by itself says.
@@ -234,7 +241,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         let first = attempt.slot_address(attempt.window.first, slot_bytes);
         let words = self.look.words(first, attempt.window.len() as usize * slot_bytes)?;
         let hits = self.kernels.key_hits_in(words, view.stride(), word, self.copy);
-        Ok(attempt.slot_of(hits.count, hits.frozen, || (hits.first as usize * 8 / slot_bytes) as u32))
+        Ok(attempt.slot_of(hits, |first| (first as usize * 8 / slot_bytes) as u32))
     }
 
     /// Whether this is the answer: the slot is the key's and has its value, or the key is nowhere.

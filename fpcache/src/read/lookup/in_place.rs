@@ -90,7 +90,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
         let GroupScratch { first: begins, probes, answers: Outcomes { outcomes: all, records }, .. } = group;
         let mut is_stale = false;
         let rule = table.planner().group(TOGETHER.min(keys.size_hint().0));
-        let by_words = table.has_words() && rule.is_two_stage();
+        let word_width = table.word_width().filter(|_| rule.is_two_stage());
         let (mut some, mut count) = ([K::lowest(); TOGETHER], TOGETHER);
         while count == TOGETHER {
             count = 0;
@@ -112,10 +112,10 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                         .group(some, &rule, outcomes)
                 };
             }
-            let are_all = match table.view().geometry().width {
-                FingerprintWidth::Bits16 if by_words => group!(2),
-                FingerprintWidth::Bits32 if by_words => group!(4),
-                FingerprintWidth::Bits64 if by_words => group!(8),
+            let are_all = match word_width {
+                Some(FingerprintWidth::Bits16) => group!(2),
+                Some(FingerprintWidth::Bits32) => group!(4),
+                Some(FingerprintWidth::Bits64) => group!(8),
                 _ if rule.uses_groups() => Ok(false),
                 _ => group!(0),
             };

@@ -1,5 +1,5 @@
 //! Lookups in tables of words: of records of a word of key and one of value at most, without a hot
-//! cache, by two-stage and range reads (see [`Table::has_words`]).
+//! cache, by two-stage and range reads (see [`Table::word_width`]).
 //!
 //! They go the [short way](super::attempt), and their answers stay in registers to the end. A round
 //! trip is a cache miss here, and instructions decide how many lookups wait for memory at a time.
@@ -9,10 +9,9 @@ use std::num::NonZeroU64;
 use fpcache_fabric::InPlace;
 
 use super::attempt::{Attempt, Attempts, Seen, Slot, searched};
-use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::layout::{RecordShape, SlotState, SlotWord};
-use crate::matching::{CallWithKernels, Kernels};
+use crate::matching::{CallWithKernels, Kernels, Shown};
 use crate::plan::Plan;
 use crate::read::outcome::Outcome;
 use crate::read::records::Records;
@@ -21,8 +20,8 @@ use crate::read::{Cost, ReadError};
 use crate::table::Table;
 
 /// A lookup that may be all there is to it: of a key of a table, with room for words that are copied
-/// from where others may change them.
-pub(super) struct WordLookup;
+/// from where others may change them. `WIDTH` is that of its fingerprints, in bytes.
+pub(super) struct WordLookup<const WIDTH: usize>;
 
 /// Where the common course led, in two registers.
 #[derive(Clone, Copy, Debug)]
@@ -72,11 +71,6 @@ impl WordAnswer {
     }
 }
 
-/// Marks what follows as rare, so that the default width is looked for first.
-#[cold]
-#[inline(never)]
-fn is_not_default() {}
-
 /// No answer. A call, so that the compiler knows what is rare.
 #[cold]
 #[inline(never)]
@@ -84,8 +78,8 @@ fn rare() -> Option<WordAnswer> {
     None
 }
 
-impl<'a, K: KeySpace, L: InPlace> CallWithKernels<L, (&'a Table<K>, &'a K::Key), &'a mut Vec<u64>>
-    for WordLookup
+impl<'a, K: KeySpace, L: InPlace, const WIDTH: usize>
+    CallWithKernels<L, (&'a Table<K>, &'a K::Key), &'a mut Vec<u64>> for WordLookup<WIDTH>
 {
     type Output = Option<WordAnswer>;
 
@@ -96,17 +90,7 @@ impl<'a, K: KeySpace, L: InPlace> CallWithKernels<L, (&'a Table<K>, &'a K::Key),
         of: (&Table<K>, &K::Key),
         copy: &mut Vec<u64>,
     ) -> Option<WordAnswer> {
-        let width = of.0.view().geometry().width;
-        if width == FingerprintWidth::Bits16 {
-            return answer::<K, L, M, 2>(kernels, &mut look, of, copy);
-        }
-        is_not_default();
-        match width {
-            FingerprintWidth::Bits32 => answer::<K, L, M, 4>(kernels, &mut look, of, copy),
-            FingerprintWidth::Bits64 => answer::<K, L, M, 8>(kernels, &mut look, of, copy),
-            // No tables of words have 8 bits, and 16 were seen to.
-            FingerprintWidth::Bits8 | FingerprintWidth::Bits16 => None,
-        }
+        answer::<K, L, M, WIDTH>(kernels, &mut look, of, copy)
     }
 }
 
@@ -122,35 +106,49 @@ fn answer<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize>(
     let Some(directory) = table.view().models().resident() else { return rare() };
     let Some(found) = directory.find_shared_by(key, kernels) else { return rare() };
     let mut steps = Attempts::<_, _, _, WIDTH> { look, table, kernels, records, copy };
-    let mut attempt = steps.locate_in(found, key, table.planner().single());
+    let target = steps.target_in(found, key);
+    // What waits for memory is asked for before anything else is computed. Fingerprints first: they
+    // are waited for first. The record is likely to lie near the predicted slot.
+    steps.prefetch_predicted(&target);
+    let mut attempt = steps.attempt(&target, key, table.planner().single());
     // The code to the end is one plan's.
     if attempt.plan == Plan::Range {
         steps.prefetch_first(&attempt);
         attempt.slot = steps.search_slots(key, &attempt).ok()?;
-        steps.word(Plan::Range, key, &attempt)
-    } else {
-        // Fingerprints first: they are waited for first. The record is likely to lie near the
-        // predicted slot.
-        steps.prefetch_middle(&attempt);
-        steps.prefetch_near(&attempt);
-        attempt.slot = steps.match_window((key, &attempt)).ok()?;
-        steps.word(Plan::TwoStage, key, &attempt)
+        return match attempt.slot {
+            Slot::At(_) => steps.found(Plan::Range, key, &attempt),
+            Slot::Absent => steps.absent(Plan::Range, &attempt),
+            _ => rare(),
+        };
+    }
+    match steps.window_hits((key, &attempt)).ok()?.shown() {
+        Shown::One(first) => {
+            attempt.slot = Slot::At(attempt.window.first.wrapping_add(first));
+            steps.found(Plan::TwoStage, key, &attempt)
+        }
+        Shown::Nothing => steps.absent(Plan::TwoStage, &attempt),
+        Shown::Rare => rare(),
     }
 }
 
 impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L, M, WIDTH> {
-    /// The answer of a key whose window was searched.
+    /// The answer of a key that has a slot.
     #[inline(always)]
-    fn word(&mut self, plan: Plan, key: &K::Key, attempt: &Attempt) -> Option<WordAnswer> {
+    fn found(&mut self, plan: Plan, key: &K::Key, attempt: &Attempt) -> Option<WordAnswer> {
         searched();
-        match attempt.slot {
-            Slot::At(slot) => {
-                let found = self.word_at(key, attempt, slot)?;
-                self.answered(plan, (attempt, Seen::Found), Some(found))
-            }
-            Slot::Absent if self.is_held().ok()? => self.answered(plan, (attempt, Seen::Nothing), None),
-            _ => rare(),
+        let Slot::At(slot) = attempt.slot else { return None };
+        let found = self.word_at(key, attempt, slot)?;
+        self.answered(plan, (attempt, Seen::Found), Some(found))
+    }
+
+    /// The answer of a key whose window shows nothing.
+    #[inline(always)]
+    fn absent(&mut self, plan: Plan, attempt: &Attempt) -> Option<WordAnswer> {
+        // The search comes before this look.
+        if !self.is_held().ok()? {
+            return None;
         }
+        self.answered(plan, (attempt, Seen::Nothing), None)
     }
 
     #[inline(always)]

@@ -6,8 +6,8 @@ use fpcache_index::Window;
 use super::{Attempts, TOGETHER};
 use crate::cache::CacheProbe;
 use crate::key_space::KeySpace;
-use crate::layout::{FingerprintSpan, SegmentGeometry};
-use crate::matching::Kernels;
+use crate::layout::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry};
+use crate::matching::{Hits, Kernels, Shown};
 use crate::models::Segment;
 use crate::plan::{Plan, Rule};
 use crate::read::slot_window::SlotWindow;
@@ -103,15 +103,14 @@ impl Attempt {
         self.slots + u64::from(slot) * slot_bytes as u64
     }
 
-    /// Where the key can be after a search of its window that `count` slots came of, the first of
-    /// them this many after the window's first.
+    /// Where the key can be after a search of its window. `slots` makes of the first hit how many
+    /// slots it lies after the window's first.
     #[inline(always)]
-    pub(super) fn slot_of(&self, count: u32, is_frozen: bool, first: impl FnOnce() -> u32) -> Slot {
-        match count {
-            _ if is_frozen => Slot::Rare,
-            0 => Slot::Absent,
-            1 => Slot::At(self.window.first.wrapping_add(first())),
-            _ => Slot::Rare,
+    pub(super) fn slot_of(&self, hits: Hits, slots: impl FnOnce(u32) -> u32) -> Slot {
+        match hits.shown() {
+            Shown::Nothing => Slot::Absent,
+            Shown::One(first) => Slot::At(self.window.first.wrapping_add(slots(first))),
+            Shown::Rare => Slot::Rare,
         }
     }
 
@@ -142,18 +141,29 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
 
     /// Where a key of this segment can be, whose first key shares this many bytes with it.
     #[inline(always)]
-    pub(in crate::read::lookup) fn locate_in(
+    pub(in crate::read::lookup) fn target_in(
         &self,
         (segment, shared): (&Segment<K>, usize),
         key: &K::Key,
-        rule: &Rule,
-    ) -> Attempt {
-        let window = SlotWindow::in_segment(segment, key, shared, self.table.view().encoders());
-        self.attempt(&window, key, rule)
+    ) -> SlotWindow {
+        SlotWindow::in_segment(segment, key, shared, self.table.view().encoders())
+    }
+
+    /// Has the lines fetched of the fingerprints around the predicted slot's, in a table of words:
+    /// all of the window's, if ε is 32 or less; and of the slots around it.
+    #[inline(always)]
+    pub(in crate::read::lookup) fn prefetch_predicted(&self, target: &SlotWindow) {
+        let geometry = self.geometry();
+        let fingerprint = geometry.width.bytes_of(target.predicted as usize);
+        let middle = target.segment + (SEGMENT_HEADER_BYTES + fingerprint) as u64;
+        self.look.prefetch_around(middle, Self::MIDDLE_LINES);
+        let slots = target.segment + geometry.slots_offset(target.cap) as u64;
+        let slot = slots + u64::from(target.predicted) * geometry.slot_bytes as u64;
+        self.look.prefetch_around(slot, NEAR_LINES_OF_WORDS);
     }
 
     #[inline(always)]
-    fn attempt(&self, target: &SlotWindow, key: &K::Key, rule: &Rule) -> Attempt {
+    pub(in crate::read::lookup) fn attempt(&self, target: &SlotWindow, key: &K::Key, rule: &Rule) -> Attempt {
         let hash = if Self::WORDS { 0 } else { K::hash(key) };
         let plan = match rule.reads_range(target.window.len()) {
             true => Plan::Range,
@@ -193,7 +203,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
                         Some(_) => page.and_then(|page| page.find_shared(key, self.kernels)),
                         None => directory.find_shared_by(key, self.kernels),
                     };
-                    found.map(|found| self.locate_in(found, key, rule))
+                    found.map(|found| self.attempt(&self.target_in(found, key), key, rule))
                 }
                 None if Self::WORDS => None,
                 None => self.locate(key, rule),
