@@ -11,7 +11,7 @@ use fpcache::read::{
     find_nearest_to,
 };
 use fpcache::table_view::TableView;
-use fpcache_fabric::Endpoint;
+use fpcache_fabric::{Endpoint, FabricError};
 
 use crate::keys::Numbered;
 use crate::node::{Interrupted, Node};
@@ -21,6 +21,7 @@ over_both_key_spaces! {
     a_slot_that_matters_and_is_being_written_is_waited_for
     a_record_whose_state_was_damaged_to_free_is_passed_over_by_no_search
     a_search_that_is_told_to_stop_says_so
+    what_a_memory_node_has_left_behind_is_no_answer
     a_large_group_has_a_bounded_number_of_bytes_under_way
     what_a_search_keeps_of_a_long_run_of_emptied_slots_is_bounded
     what_comes_between_two_looks_leaves_answers_of_one_instant
@@ -51,6 +52,24 @@ fn sparse<K: Numbered>() -> Node<K> {
     let node = Node::new(&[0, 40], &[(45, 45)], 8, 8);
     [1, 10].into_iter().for_each(|number| insert(&node, number, 1));
     node
+}
+
+/// Neighbours that were found in place counted as answers when it was seen after that that the
+/// memory node had gone, so that a client kept them while it asked the next one for others.
+fn what_a_memory_node_has_left_behind_is_no_answer<K: Numbered>() {
+    let node = sparse::<K>();
+    let mut endpoint = node.endpoint();
+    let view = TableView::<K>::open(&mut endpoint).unwrap();
+    let (mut scratch, key) = (NearestScratch::default(), K::key(11));
+    let mut floor = || {
+        let ended = find_nearest(&mut endpoint, &view, &mut scratch, (Side::Floor, [key.borrow()]), |_| true);
+        (ended, scratch.answered().any(|is_answered| is_answered))
+    };
+    assert!(matches!(floor(), (Ok(()), true)));
+    drop(node);
+    let (ended, is_answered) = floor();
+    assert!(matches!(ended, Err(ReadError::Fabric(FabricError::Disconnected { .. }))), "{ended:?}");
+    assert!(!is_answered);
 }
 
 fn a_slot_that_does_not_matter_keeps_no_search_waiting<K: Numbered>() {

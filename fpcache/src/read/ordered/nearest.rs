@@ -1,20 +1,22 @@
 //! The records nearest to keys: any number of keys in the same doorbell batches.
 
+mod in_place;
+
 use std::borrow::Borrow;
 use std::ops::Range;
 
-use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
+use fpcache_fabric::{Batch, Endpoint, REGION};
 
 use super::Side;
 use super::seek::{Doorbell, FoundValue, SEARCH_BYTES, SearchContext, SearchEnd, Seek};
-use super::short::{self, DirectSearch, NearestRecord, ShortScratch};
+use super::short::{self, NearestRecord, ShortScratch};
 use crate::key_space::KeySpace;
-use crate::matching::{Kernels, Matcher, WithKernels};
+use crate::matching::Matcher;
 use crate::read::external::clear;
-use crate::read::lookup::TOGETHER;
 use crate::read::segment_search::PendingPages;
 use crate::read::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
+use in_place::{GroupInPlace, OneInPlace};
 
 /// Keys for which there is room from one long group to the next, and bytes of these and of values.
 const KEPT_KEYS: usize = 1 << 12;
@@ -195,90 +197,6 @@ pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
     let taken = take(found, cost);
     scratch.clear();
     Ok(taken)
-}
-
-/// The short way for one key.
-struct OneInPlace<'a, K: KeySpace, L> {
-    look: L,
-    view: &'a TableView<K>,
-    buffers: &'a mut ShortScratch,
-    side: Side,
-    key: &'a K::Key,
-}
-
-impl<K: KeySpace, L: InPlace> WithKernels for OneInPlace<'_, K, L> {
-    type Output = Result<Option<NearestRecord>, ReadError>;
-
-    #[inline(always)]
-    fn run<M: Kernels>(self, kernels: M) -> Self::Output {
-        let Self { look, view, buffers, side, key } = self;
-        let mut short = DirectSearch { look, view, side, kernels };
-        let Some(place) = short.locate(key) else { return Ok(None) };
-        let found = short.find(&place, buffers)?;
-        if let Some(NearestRecord { cost, .. }) = &found {
-            short.look.count(cost.round_trips, cost.reads, cost.bytes)?;
-        }
-        Ok(found)
-    }
-}
-
-/// The short way for those of a group that it leads to, in turns: some are located and their lines
-/// fetched before the first of them is looked at. The others are put off.
-struct GroupInPlace<'a, K: KeySpace, L, I> {
-    look: L,
-    view: &'a TableView<K>,
-    scratch: &'a mut NearestScratch<K>,
-    side: Side,
-    keys: I,
-}
-
-impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels for GroupInPlace<'_, K, L, I> {
-    type Output = Result<(), ReadError>;
-
-    #[inline(always)]
-    fn run<M: Kernels>(self, kernels: M) -> Self::Output {
-        let Self { look, view, scratch, side, mut keys } = self;
-        let mut short = DirectSearch { look, view, side, kernels };
-        let mut some = [(K::lowest(), None); TOGETHER];
-        loop {
-            let mut count = 0;
-            for (place, key) in some.iter_mut().zip(keys.by_ref()) {
-                *place = (key, short.locate(key));
-                if let (_, Some(place)) = place {
-                    short.prefetch(place);
-                }
-                count += 1;
-            }
-            let (mut trips, mut reads, mut bytes) = (0, 0, 0);
-            for (key, place) in &some[..count] {
-                let found =
-                    match place.as_ref().map(|place| short.find(place, &mut scratch.short)).transpose() {
-                        Ok(found) => found.flatten(),
-                        // For the search over doorbell batches to find out.
-                        Err(ReadError::Stale) => None,
-                        Err(error) => return Err(error),
-                    };
-                let record =
-                    found.as_ref().and_then(|found| Some((found, scratch.short.record::<K>(found)?)));
-                let Some((NearestRecord { version, cost, .. }, (key, value))) = record else {
-                    scratch.postpone(key);
-                    continue;
-                };
-                trips = cost.round_trips.max(trips);
-                reads += cost.reads;
-                bytes += cost.bytes;
-                let start = scratch.values.len();
-                scratch.values.extend_from_slice(value);
-                let key = K::keep(key.borrow(), &mut scratch.arena);
-                let found = Some((key, *version, start..scratch.values.len()));
-                scratch.answers.push(NearestResult { found, cost: *cost, is_answered: true });
-            }
-            short.look.count(trips, reads, bytes)?;
-            if count < TOGETHER {
-                return Ok(());
-            }
-        }
-    }
 }
 
 /// Finds, for each key of a group, the record with the greatest key not above it, or with the least
