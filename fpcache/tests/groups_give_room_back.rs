@@ -38,7 +38,6 @@ fn what_long_groups_needed_is_given_back() {
         searches_leave_neither_pages_nor_slots::<U64Keys>(round_trips);
         searches_leave_neither_pages_nor_slots::<ByteKeys>(round_trips);
     }
-    pages_that_searches_hold_count_among_their_bytes();
 }
 
 /// Searches held the pages of the directory that they had come to, and the words of slots, until
@@ -60,26 +59,6 @@ fn searches_leave_neither_pages_nor_slots<K: Firsts>(round_trips: u32) {
     drop((view, keys));
     let left = live() - before;
     assert!(left < PAGES as usize * (4 << 10), "after {round_trips} round trips {left} bytes are left");
-}
-
-/// As many pages as there are keys were held beside the 64 MiB that a group may have under way.
-fn pages_that_searches_hold_count_among_their_bytes() {
-    const PAGES: u64 = 3500;
-    let region = Region::<ByteKeys>::new(&[ByteKeys::full(); PAGES as usize]);
-    let mut endpoint = region.endpoint();
-    let view = TableView::<ByteKeys>::open_within(&mut endpoint, least_bytes(&region)).unwrap();
-    let mut scratch = NearestScratch::default();
-    let keys: Vec<Vec<u8>> = (0..PAGES)
-        .map(|page| <ByteKeys as Firsts>::key((2 * page + 1) * ByteKeys::full() as u64 * 5))
-        .collect();
-    let (before, mut most) = (live(), 0);
-    let asked = (Side::Floor, keys.iter().map(Vec::as_slice));
-    let ended = find_nearest(&mut endpoint, &view, &mut scratch, asked, |made| {
-        most = (live() - before).max(most);
-        made < 12
-    });
-    assert!(matches!(ended, Err(ReadError::Unfinished { .. })), "{ended:?}");
-    assert!(most < 100 << 20, "{most} bytes are held");
 }
 
 fn a_long_group_leaves_little<K: Numbered>(plan: Plan) {

@@ -80,11 +80,6 @@ impl<K: KeySpace> Page<K> {
         self.separators.text_bytes()
     }
 
-    /// Heap bytes of this page, shared.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        Self::shared_bytes(self.len()) + self.separators_bytes()
-    }
-
     /// Bytes of a shared page of this many segments: it, its arrays, and the two counts of its
     /// references; without what separators say.
     pub(super) const fn shared_bytes(segments: usize) -> usize {

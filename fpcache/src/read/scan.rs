@@ -4,7 +4,7 @@
 //! keeps the keys whose whole window lies inside it, and sorts those. Keys beyond are left for the
 //! next stretch, which starts at the window of the first key not yet covered, and at most 2ε slots
 //! before the end of this one: however few keys were found, those that it does not cover lie there
-//! or farther on. So slots that were emptied are read twice at most.
+//! or farther on. So scans by windows read slots that were emptied twice at most.
 //!
 //! Where the directory is not whole on the compute node, a page of it that is needed next is asked
 //! for in the same doorbell as the stretches before it. A scan holds the page it is in, so that it

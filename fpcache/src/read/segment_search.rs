@@ -146,13 +146,6 @@ impl<K: KeySpace> RecentPages<K> {
         (self.held, self.wanted) = ([None, None], None);
     }
 
-    /// Bytes of the pages that are held: of each its share among all that hold it, of which the
-    /// table's own count among those of its models.
-    pub(super) fn bytes(&self) -> usize {
-        let share = |page: &Arc<Page<K>>| page.heap_bytes() / Arc::strong_count(page);
-        self.held.iter().flatten().map(|(_, page)| share(page)).sum()
-    }
-
     /// The page of this number, if it is here.
     pub(super) fn page(&mut self, models: &PagedModels<K>, number: u32) -> Option<Arc<Page<K>>> {
         let held = self.held.iter().flatten().find(|(held, _)| *held == number);

@@ -7,8 +7,7 @@ use std::cell::Cell;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{SlotState, SlotWord};
 use fpcache::read::{
-    Cost, Nearest, NearestScratch, Neighbour, Operation, ReadError, Side, Step, drive, find_nearest,
-    find_nearest_to,
+    Cost, Nearest, NearestScratch, Neighbour, Operation, ReadError, Side, Step, find_nearest, find_nearest_to,
 };
 use fpcache::table_view::TableView;
 use fpcache_fabric::{Endpoint, FabricError};
@@ -23,7 +22,6 @@ over_both_key_spaces! {
     a_search_that_is_told_to_stop_says_so
     what_a_memory_node_has_left_behind_is_no_answer
     a_large_group_has_a_bounded_number_of_bytes_under_way
-    what_a_search_keeps_of_a_long_run_of_emptied_slots_is_bounded
     what_comes_between_two_looks_leaves_answers_of_one_instant
 }
 
@@ -180,28 +178,6 @@ fn a_search_that_is_told_to_stop_says_so<K: Numbered>() {
     find(u32::MAX).unwrap();
     assert!(asked.starts_with(&[1, 2, 1, 2, 3]), "{asked:?}");
     assert_eq!(scratch.answers().next().unwrap().0.map(|found| K::number(found.key)), Some(1));
-}
-
-/// It kept the words of all emptied slots there were, of any number of segments.
-fn what_a_search_keeps_of_a_long_run_of_emptied_slots_is_bounded<K: Numbered>() {
-    // Nothing but the first record, thirty segments before one key, and the next before another.
-    let firsts: Vec<u64> = (0..31).map(|i| i * 16).collect();
-    let node = Node::<K>::new(&firsts, &[(1, 1)], 8, 8);
-    let mut endpoint = node.endpoint();
-    let view = TableView::<K>::open(&mut endpoint).unwrap();
-    let (keys, guards) = ([490, 3].map(K::key), endpoint.guards());
-    for (bytes, is_enough) in [(1 << 10, false), (128 << 10, true)] {
-        let mut scratch = NearestScratch::default();
-        let asked = keys.iter().map(Borrow::borrow);
-        let mut search = Nearest::new(&view, &mut scratch, Side::Floor, asked, guards).keeping(bytes);
-        let ended = drive(&mut endpoint, &mut search);
-        drop(search);
-        match is_enough {
-            true => ended.unwrap(),
-            false => assert!(matches!(ended, Err(ReadError::Unfinished { .. })), "{ended:?}"),
-        }
-        assert!(scratch.answered().eq([is_enough, true]), "the other key has its answer");
-    }
 }
 
 fn a_large_group_has_a_bounded_number_of_bytes_under_way<K: Numbered>() {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use fpcache_fabric::{Batch, Endpoint, REGION};
 
 use super::Side;
-use super::seek::{Doorbell, FoundValue, SEARCH_BYTES, SearchContext, SearchEnd, Seek};
+use super::seek::{Doorbell, FoundValue, SearchContext, SearchEnd, Seek};
 use super::short::{self, NearestRecord, ShortScratch};
 use crate::key_space::KeySpace;
 use crate::matching::Matcher;
@@ -21,8 +21,9 @@ use in_place::{GroupInPlace, OneInPlace};
 /// Keys for which there is room from one long group to the next, and bytes of these and of values.
 const KEPT_KEYS: usize = 1 << 12;
 const KEPT_BYTES: usize = 1 << 20;
-/// Searches whose buffers are kept from one group to the next: 4 MiB.
-const KEPT_SEEKS: usize = 1 << 10;
+/// Searches whose buffers are kept from one group to the next, as many as a client's groups have: 16
+/// MiB at most.
+const KEPT_SEEKS: usize = 1 << 12;
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ struct NearestResult<K: KeySpace> {
 /// Buffers of searches for the nearest records, kept between calls. One thread's.
 ///
 /// Of what a search reads nothing is kept after it, however it ends, but its answers until they are
-/// [cleared](Self::clear) or the next one begins. Buffers take 8 MiB at most from then on.
+/// [cleared](Self::clear) or the next one begins. Buffers take 20 MiB at most from then on.
 #[derive(Debug)]
 pub struct NearestScratch<K: KeySpace> {
     matcher: Matcher,
@@ -140,8 +141,8 @@ impl<K: KeySpace> NearestScratch<K> {
 /// neighbour in their segment.
 ///
 /// # Errors
-/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no, or about 16 million
-/// slots beside a key are empty. [`NearestScratch::answered`] says which keys have their answers all the same.
+/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no.
+/// [`NearestScratch::answered`] says which keys have their answers all the same.
 #[inline]
 pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
@@ -218,8 +219,8 @@ pub struct Nearest<'a, K: KeySpace> {
     rule: SearchContext<'a, K>,
     scratch: &'a mut NearestScratch<K>,
     is_checked: bool,
-    /// Why some key has no answer: a segment was replaced, or it was too far to its neighbour.
-    failed: Option<ReadError>,
+    /// Whether some key's neighbours lie in a segment that was replaced.
+    is_stale: bool,
 }
 
 impl<'a, K: KeySpace> Nearest<'a, K> {
@@ -246,14 +247,6 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         self
     }
 
-    /// The same search, of which no key's may keep more than `bytes` bytes of what it has read, once
-    /// or twice: it ends in [`Unfinished`](ReadError::Unfinished) after the others have ended.
-    #[must_use]
-    pub fn keeping(mut self, bytes: usize) -> Self {
-        self.rule.most_bytes = bytes;
-        self
-    }
-
     /// A search of the keys that were put off.
     fn of_postponed(
         view: &'a TableView<K>,
@@ -263,13 +256,13 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
     ) -> Self {
         let NearestScratch { keys, seeks, .. } = &mut *scratch;
         seeks.resize_with(keys.len().max(seeks.len()), Seek::default);
+        // Also where a search before was never dropped.
         seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         scratch.batch.clear();
         scratch.coming.clear();
         let is_guarded = is_guarded && view.guards_slots();
-        let (most_attempts, most_bytes) = (MAX_ATTEMPTS, SEARCH_BYTES);
-        let rule = SearchContext { view, side, is_guarded, most_attempts, most_bytes };
-        Self { rule, scratch, is_checked: false, failed: None }
+        let rule = SearchContext { view, side, is_guarded, most_attempts: MAX_ATTEMPTS };
+        Self { rule, scratch, is_checked: false, is_stale: false }
     }
 
     /// Takes what has come for all keys, also where that of one is no answer.
@@ -287,10 +280,10 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
                     contended = Err(error);
                     continue;
                 }
-                Err(error @ (ReadError::Stale | ReadError::Unfinished { .. })) => {
+                Err(ReadError::Stale) => {
                     // Others have their answers all the same.
                     seek.end();
-                    self.failed = Some(error);
+                    self.is_stale = true;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -361,7 +354,7 @@ impl<K: KeySpace> Operation for Nearest<'_, K> {
         loop {
             self.take()?;
             if !self.ask() {
-                return self.failed.take().map_or(Ok(Step::Done), Err);
+                return if self.is_stale { Err(ReadError::Stale) } else { Ok(Step::Done) };
             }
             // What needs no READ, such as that there is no segment further on, is taken at once.
             if !self.scratch.batch.is_empty() {

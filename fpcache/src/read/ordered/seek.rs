@@ -36,10 +36,6 @@ use crate::read::Cost;
 use crate::read::segment_search::{LocatedSegment, PendingPages, RecentPages};
 use crate::table_view::TableView;
 
-/// Bytes that a search may keep of what it has read, which is words of emptied slots, once or, where
-/// they were written to, twice.
-pub(super) const SEARCH_BYTES: usize = 128 << 20;
-
 /// Slots of one segment: `first..end`.
 #[derive(Debug)]
 struct SlotRange<K: KeySpace> {
@@ -148,8 +144,6 @@ pub(super) struct SearchContext<'a, K: KeySpace> {
     pub(super) is_guarded: bool,
     /// How often what was being written is read again.
     pub(super) most_attempts: u32,
-    /// Bytes that one search may keep of a collection.
-    pub(super) most_bytes: usize,
 }
 
 /// The requests of one call's searches with one doorbell.

@@ -55,11 +55,10 @@ impl<K: KeySpace> Seek<K> {
         self.slot.shrink_to(KEPT_WORDS);
     }
 
-    /// Bytes that it keeps of what it has read: words, stretches, a slot, and pages of the
-    /// directory.
+    /// Bytes that it keeps of what it has read, but for two pages of the directory.
     pub(in crate::read::ordered) fn kept(&self) -> u64 {
         let words = self.words.len() + self.before.len() + self.slot.len();
-        (words * size_of::<u64>() + size_of_val(&*self.stretches) + self.pages.bytes()) as u64
+        (words * size_of::<u64>() + size_of_val(&*self.stretches)) as u64
     }
 
     /// Whether it has to wait for others of its group, which hold enough already. The first that

@@ -32,11 +32,10 @@ impl<K: KeySpace> Seek<K> {
         self.pages.take(rule.view, (batch, coming))?;
         match awaited {
             AwaitedBytes::Page if self.is_at_end => self.end_collection(rule),
-            AwaitedBytes::Page if self.stretches.is_empty() => {
-                self.next = SearchStep::Begin;
+            AwaitedBytes::Page => {
+                self.next = if self.stretches.is_empty() { SearchStep::Begin } else { SearchStep::Extend };
                 Ok(None)
             }
-            AwaitedBytes::Page => self.go_further(rule),
             AwaitedBytes::Stretches(from, to) => {
                 for index in from..to {
                     self.look(index, key, rule, batch)?;
@@ -46,7 +45,7 @@ impl<K: KeySpace> Seek<K> {
                 } else if self.is_covered(rule) {
                     return self.end_collection(rule);
                 } else {
-                    return self.go_further(rule);
+                    self.next = SearchStep::Extend;
                 }
                 Ok(None)
             }
@@ -59,16 +58,6 @@ impl<K: KeySpace> Seek<K> {
                 Ok(Some(SearchEnd::Record(version, FoundValue::Landed(landing, extent.bytes as usize))))
             }
         }
-    }
-
-    /// Goes on to slots further out, unless it keeps so much already that it gives up.
-    fn go_further(&mut self, rule: &SearchContext<'_, K>) -> Result<Option<SearchEnd>, ReadError> {
-        let kept = size_of_val(&*self.words) + size_of_val(&*self.stretches);
-        if self.nearest.is_none() && kept > rule.most_bytes {
-            return Err(ReadError::Unfinished { round_trips: self.cost.round_trips });
-        }
-        self.next = SearchStep::Extend;
-        Ok(None)
     }
 
     /// Begins another collection, of the same slots to begin with.
