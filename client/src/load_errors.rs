@@ -6,12 +6,11 @@ use fpcache::message::{ErrorCode, Refusal};
 
 use crate::client::TableClient;
 use crate::error::ClientError;
-use crate::outcomes::leaves_open;
 
-/// What the later calls of a load end with that has ended with this error. It is not retryable, as
-/// no call of that load will ever succeed.
+/// What the later calls of a load end with that has ended with this error, which is retryable where
+/// nothing of the load is visible. They are not, as no call of that load will ever succeed.
 pub(crate) fn has_ended(error: &ClientError) -> ClientError {
-    if leaves_open(error) {
+    if !error.is_retryable() {
         return error.clone();
     }
     let why = format!("the load has ended with an error: begin one anew, with all records; it was: {error}");
