@@ -48,7 +48,7 @@ impl<K: BuildKeys> Group<K> {
             Kind::Scan => {
                 let Some(section) = self.section() else { return Ok(()) };
                 let mut operation = section.scan(table, scan, (section.limit, Wanted::Value));
-                drive_while(endpoint, &mut operation, is_in_place)?;
+                drive_while(endpoint, &mut operation, |round_trips| round_trips < TRIPS_IN_PLACE)?;
                 let part = section.part(&operation, Ok(()))?;
                 // What failed is let go of by who called.
                 scan.clear();
@@ -57,11 +57,6 @@ impl<K: BuildKeys> Group<K> {
         }
         Ok(())
     }
-}
-
-/// Whether a search or a scan that has taken so many round trips may go on in place.
-fn is_in_place(round_trips: u32) -> bool {
-    round_trips < TRIPS_IN_PLACE
 }
 
 /// Finds the records nearest to keys, unless their values are too long for a task to copy them.
@@ -74,11 +69,17 @@ fn find_in_place<'k, K: BuildKeys, E: Endpoint>(
     let may_be_long = view.geometry().shape.value_bytes.is_none();
     let at_once = if may_be_long { MOST_IN_PLACE.1 } else { usize::MAX };
     let (mut keys, mut found, mut bytes) = (keys.peekable(), Vec::new(), 0);
+    let mut left = TRIPS_IN_PLACE;
     while keys.peek().is_some() {
         if may_be_long && bytes > MOST_IN_PLACE.0 {
             return Err(ReadError::Unfinished { round_trips: 0 });
         }
-        find_nearest(endpoint, view, scratch, (side, keys.by_ref().take(at_once)), is_in_place)?;
+        // Those of all keys together.
+        let goes_on = |_| {
+            left = left.saturating_sub(1);
+            left > 0
+        };
+        find_nearest(endpoint, view, scratch, (side, keys.by_ref().take(at_once)), goes_on)?;
         bytes += scratch.answers().filter_map(|(found, _)| Some(found?.value.len())).sum::<usize>();
         found.extend(records(scratch));
     }
