@@ -13,6 +13,7 @@ use tokio::task::{consume_budget, yield_now};
 use super::client::{AsyncByteClient, AsyncClient, AsyncTableClient, Route};
 use super::group::{Keys, Kind, Replier, ReplyTo};
 use super::route::{IN_PLACE, ReadRoute};
+use super::unanswered::HAND_OVER;
 use crate::client::{Record, with_core};
 use crate::core::{Core, Section, SectionRead, check_lengths};
 use crate::error::ClientError;
@@ -295,14 +296,15 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// The first part of a section.
     pub(super) async fn scan_part(&self, section: Section<K>) -> Result<SectionRead<K>, ClientError> {
         let (until, threads) = (self.until(), &self.shared.threads);
+        let handed_over = until + HAND_OVER;
         match &self.shared.route {
             Route::Divided(divided) => {
-                self.in_time(until, Box::pin(divided.scan_part(threads, section, until)).as_mut()).await
+                self.in_time(handed_over, Box::pin(divided.scan_part(threads, section, until)).as_mut()).await
             }
             Route::One(way) => {
                 let asked = (Kind::Scan, Keys::One(section.span.start.clone()));
                 let answer = |to| ReplyTo::Scanned(section.clone(), to);
-                self.in_time(until, pin!(way.ask(threads, asked, until, answer))).await
+                self.in_time(handed_over, pin!(way.ask(threads, asked, until, answer))).await
             }
         }
     }

@@ -13,6 +13,10 @@ use crate::error::ClientError;
 /// How long after its deadline a call is given up whose worker has not said how it ended.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// The same for a part of a scan, of which what was found by then is handed over: what serves it
+/// answers, but may have to copy much, or wait for a processor.
+pub(super) const HAND_OVER: Duration = Duration::from_secs(1);
+
 /// What a call waits for that is not under way.
 pub(super) const OTHERS: &str =
     "the call's turn: other calls of the client are served first, if there are any";
