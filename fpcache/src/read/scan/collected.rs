@@ -168,6 +168,8 @@ impl<'a, K: KeySpace> Collected<'a, K> {
                     SlotRead::Frozen if view.breaks(Sabotage::ScansPassFrozen) => {}
                     SlotRead::Torn => {
                         arena.truncate(arena_before);
+                        // It may lie beyond what is wanted.
+                        self.extra = 0;
                         return Ok(false);
                     }
                     SlotRead::Frozen => return Err(ReadError::Stale),
