@@ -93,8 +93,8 @@ impl Node {
             .args(["--exit-with-parent", &pid.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Out of reach of Ctrl-C: it ends by the signal of this process's end, and a second signal
-            // would end it before it has removed its address.
+            // Out of reach of Ctrl-C, which may come twice: a second signal would end it before it has
+            // removed its address. It ends by this process's signal, or its end.
             .process_group(0);
         let child = EndedChild::spawn(&mut command, ChildKind::EndsWithParent)
             .context("starting the memory node as a second process")?;

@@ -66,7 +66,7 @@ pub struct DaemonConfig {
     /// Numeric ids of users that get in beside the daemon's own.
     pub allowed_users: Vec<u32>,
     /// End with this process, which must be the parent; precisely, with its thread that started this
-    /// one.
+    /// one. The operating system tells of that by `SIGUSR1`, which is then the daemon's.
     pub exit_with_parent: Option<u32>,
     /// Where the data lie that are to outlive the process; `None`: nowhere.
     pub durable: Option<DurableConfig>,

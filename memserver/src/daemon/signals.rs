@@ -29,8 +29,8 @@ impl HeldSignals {
         self.0.add_signal(PARENT_ENDED.as_raw())
     }
 
-    /// Uses the handle when the process is told to end; told twice, the process ends at once. Where
-    /// [it was asked for](Self::end_with_parent), the parent's end is the first time or none. Told
+    /// Uses the handle when the process is told to end; told twice, the process ends at once. The
+    /// parent's end, if [it was asked for](Self::end_with_parent), does not count among these. Told
     /// by `SIGHUP`, it reads again what lets clients in, if that is in files; that signal has no
     /// other effect, and does not end a memory node without such files.
     pub(super) fn handle(self, stop: StopHandle, access: Option<Rereading>) -> io::Result<()> {
