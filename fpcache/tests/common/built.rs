@@ -103,7 +103,7 @@ pub struct Built<K: KeySpace> {
     pub descriptors: Vec<Descriptor<K>>,
     /// Segments whose keys share bytes that are not coded.
     pub skipping: usize,
-    parameters: TableParameters,
+    pub parameters: TableParameters,
     encoders: K::Encoders,
 }
 

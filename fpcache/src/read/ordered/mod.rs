@@ -4,11 +4,14 @@
 //! its window. So a key at or below *x* lies no higher than *x*'s window, and every key above one
 //! that was found lies no lower than that one's window.
 
+mod in_place;
 mod nearest;
+mod scratch;
 mod seek;
 mod short;
 
-pub use nearest::{Nearest, NearestScratch, Neighbour, find_nearest, find_nearest_to};
+pub use nearest::{Nearest, find_nearest, find_nearest_to};
+pub use scratch::{NearestScratch, Neighbour};
 
 /// On which side of a key the nearest record is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,136 +1,19 @@
 //! The records nearest to keys: any number of keys in the same doorbell batches.
 
-mod in_place;
-
 use std::borrow::Borrow;
-use std::ops::Range;
 
 use fpcache_fabric::{Batch, Endpoint, REGION};
 
 use super::Side;
+use super::in_place::{GroupInPlace, OneInPlace};
+use super::scratch::{KEPT_KEYS, KEPT_SEEKS, NearestScratch, Neighbour};
 use super::seek::{Doorbell, FoundValue, SearchContext, SearchEnd, Seek};
-use super::short::{self, NearestRecord, ShortScratch};
+use super::short::{self, NearestRecord};
 use crate::key_space::KeySpace;
-use crate::matching::Matcher;
 use crate::read::external::clear;
 use crate::read::segment_search::PendingPages;
 use crate::read::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
-use in_place::{GroupInPlace, OneInPlace};
-
-/// Keys for which there is room from one long group to the next, and bytes of these and of values.
-const KEPT_KEYS: usize = 1 << 12;
-const KEPT_BYTES: usize = 1 << 20;
-/// Searches whose buffers are kept from one group to the next, as many as a client's groups have: 16
-/// MiB at most.
-const KEPT_SEEKS: usize = 1 << 12;
-
-/// A record that was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbour<'a, K: KeySpace> {
-    /// Its key.
-    pub key: &'a K::Key,
-    /// Its version.
-    pub version: u32,
-    /// Its value.
-    pub value: &'a [u8],
-}
-
-/// How the search for one key ended: where the record that was found lies in the buffers, and what
-/// it cost.
-#[derive(Clone, Debug)]
-struct NearestResult<K: KeySpace> {
-    found: Option<(K::Kept, u32, Range<usize>)>,
-    cost: Cost,
-    /// Whether it has ended with an answer, which may be that there is no such record.
-    is_answered: bool,
-}
-
-/// Buffers of searches for the nearest records, kept between calls. One thread's.
-///
-/// Of what a search reads nothing is kept after it, however it ends, but its answers until they are
-/// [cleared](Self::clear) or the next one begins. Buffers take 20 MiB at most from then on.
-#[derive(Debug)]
-pub struct NearestScratch<K: KeySpace> {
-    matcher: Matcher,
-    short: ShortScratch,
-    batch: Batch,
-    coming: PendingPages<K>,
-    /// The keys that are looked for in doorbell batches, with their places among the answers, and a
-    /// search for each; up to [`KEPT_SEEKS`] are kept from calls with more keys.
-    keys: Vec<(usize, K::Kept)>,
-    seeks: Vec<Seek<K>>,
-    answers: Vec<NearestResult<K>>,
-    /// The bytes of keys that have any, and of values.
-    arena: Vec<u8>,
-    values: Vec<u8>,
-}
-
-impl<K: KeySpace> Default for NearestScratch<K> {
-    fn default() -> Self {
-        Self {
-            matcher: Matcher::detect(),
-            short: ShortScratch::default(),
-            batch: Batch::new(),
-            coming: PendingPages::default(),
-            keys: Vec::new(),
-            seeks: Vec::new(),
-            answers: Vec::new(),
-            arena: Vec::new(),
-            values: Vec::new(),
-        }
-    }
-}
-
-impl<K: KeySpace> NearestScratch<K> {
-    /// The answers of the last finished search of a group, in the order of its keys, and what each
-    /// cost.
-    pub fn answers(&self) -> impl ExactSizeIterator<Item = (Option<Neighbour<'_, K>>, Cost)> {
-        self.answers.iter().map(|NearestResult { found, cost, .. }| {
-            let neighbour = found.as_ref().map(|(key, version, value)| Neighbour {
-                key: K::kept(key, &self.arena),
-                version: *version,
-                value: &self.values[value.clone()],
-            });
-            (neighbour, *cost)
-        })
-    }
-
-    /// Whether each key has its answer, in their order, after a search that ended in an error too,
-    /// such as [`Contended`](ReadError::Contended) or [`Stale`](ReadError::Stale). Keys beyond
-    /// those told of have none.
-    pub fn answered(&self) -> impl Iterator<Item = bool> {
-        self.answers.iter().map(|answer| answer.is_answered)
-    }
-
-    /// Bytes of memory that are kept for keys and answers, but for those that doorbell batches and
-    /// searches keep.
-    pub fn kept_bytes(&self) -> usize {
-        let of_keys = self.keys.capacity() * size_of::<(usize, K::Kept)>() + self.arena.capacity();
-        let of_answers = self.answers.capacity() * size_of::<NearestResult<K>>() + self.values.capacity();
-        of_keys + of_answers
-    }
-
-    /// Forgets the answers, and lets go of their memory, if that is much.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.keys.clear();
-        self.keys.shrink_to(KEPT_KEYS);
-        self.answers.clear();
-        self.answers.shrink_to(KEPT_KEYS);
-        self.arena.clear();
-        self.arena.shrink_to(KEPT_BYTES);
-        self.values.clear();
-        self.values.shrink_to(KEPT_BYTES);
-    }
-
-    /// Leaves a key to doorbell batches.
-    #[inline]
-    fn postpone(&mut self, key: &K::Key) {
-        self.keys.push((self.answers.len(), K::keep(key, &mut self.arena)));
-        self.answers.push(NearestResult { found: None, cost: Cost::default(), is_answered: false });
-    }
-}
 
 /// Finds the records nearest to a group of keys, as [`Nearest`] does; the answers are
 /// [`NearestScratch::answers`]. `goes_on` is asked before each round trip but the first, of how

@@ -4,13 +4,13 @@ use std::borrow::Borrow;
 
 use fpcache_fabric::InPlace;
 
-use super::{NearestResult, NearestScratch};
+use super::Side;
+use super::scratch::{NearestResult, NearestScratch};
+use super::short::{DirectSearch, NearestRecord, NearestWindow, ShortScratch};
 use crate::key_space::KeySpace;
 use crate::matching::{Kernels, WithKernels};
 use crate::read::ReadError;
 use crate::read::lookup::TOGETHER;
-use crate::read::ordered::Side;
-use crate::read::ordered::short::{DirectSearch, NearestRecord, NearestWindow, ShortScratch};
 use crate::table_view::TableView;
 
 /// The short way for one key.
