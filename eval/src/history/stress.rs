@@ -128,13 +128,7 @@ where
         let history = History::merge(std::mem::replace(&mut initial, after), logs).carry(open);
         report.add(&history)?;
         if options.as_a_whole {
-            match check_whole(&history) {
-                Whole::Ordered { .. } => report.whole += 1,
-                Whole::Disordered { operation } => {
-                    report.disordered = history.operations().get(operation).copied();
-                }
-                Whole::Undecided => {}
-            }
+            report.order(&history);
         }
         open = history.undecided_writes();
         if report.violated > 0 || report.disordered.is_some() {
@@ -166,5 +160,16 @@ impl StressReport {
         self.violations.extend(checked.violations);
         self.undecided.extend(checked.undecided);
         Ok(())
+    }
+
+    /// Counts a history in which all calls on all keys have an order.
+    fn order(&mut self, history: &History) {
+        match check_whole(history) {
+            Whole::Ordered { .. } => self.whole += 1,
+            Whole::Disordered { operation } => {
+                self.disordered = history.operations().get(operation).copied();
+            }
+            Whole::Undecided => {}
+        }
     }
 }
