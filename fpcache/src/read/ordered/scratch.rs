@@ -90,8 +90,8 @@ impl<K: KeySpace> NearestScratch<K> {
     }
 
     /// Whether each key has its answer, in their order, after a search that ended in an error too,
-    /// such as [`Contended`](ReadError::Contended) or [`Stale`](ReadError::Stale). Keys beyond
-    /// those told of have none.
+    /// such as [`Contended`](crate::read::ReadError::Contended) or
+    /// [`Stale`](crate::read::ReadError::Stale). Keys beyond those told of have none.
     pub fn answered(&self) -> impl Iterator<Item = bool> {
         self.answers.iter().map(|answer| answer.is_answered)
     }
