@@ -101,7 +101,8 @@ fn a_load_that_failed_takes_no_other_load_of_its_client_with_it() {
 fn the_end_of_a_load_that_failed_makes_no_other_load_of_its_client_visible() {
     with_a_failed_load_and_another(|client, failed, load| {
         let error = failed.finish().unwrap_err();
-        assert!(error.to_string().contains("has ended with an error") && !error.is_retryable(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("does not hold these records") && !error.is_retryable(), "{text}");
         assert_eq!(client.stats().unwrap().keys, 0);
         assert_eq!(load.finish().unwrap().keys, 60_000);
     });
