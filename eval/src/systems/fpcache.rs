@@ -220,6 +220,9 @@ impl<K: DataKeys> System for ByClient<K> {
 
 /// What answers: a reader, or the client.
 pub trait Asked<K: DataKeys> {
+    /// As [`Client::get_with`], which tells nothing of what it cost.
+    fn get_with(&mut self, key: KeyRef<'_, K>, take: impl FnOnce(&[u8])) -> Result<Option<()>, ClientError>;
+
     /// As [`Client::get_into`].
     fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError>;
 
@@ -232,6 +235,11 @@ pub trait Asked<K: DataKeys> {
 pub struct OwnReader<K: DataKeys>(fpcache_client::Reader<K>);
 
 impl<K: DataKeys> Asked<K> for OwnReader<K> {
+    #[inline]
+    fn get_with(&mut self, key: KeyRef<'_, K>, take: impl FnOnce(&[u8])) -> Result<Option<()>, ClientError> {
+        self.0.get_with(key, take)
+    }
+
     #[inline]
     fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         self.0.get_into(key, value)
@@ -248,6 +256,11 @@ impl<K: DataKeys> Asked<K> for OwnReader<K> {
 pub struct SharedClient<'a, K: DataKeys>(&'a TableClient<K>);
 
 impl<K: DataKeys> Asked<K> for SharedClient<'_, K> {
+    #[inline]
+    fn get_with(&mut self, key: KeyRef<'_, K>, take: impl FnOnce(&[u8])) -> Result<Option<()>, ClientError> {
+        self.0.get_with(key, take)
+    }
+
     #[inline]
     fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         self.0.get_into(key, value)
@@ -277,8 +290,13 @@ impl<K, A> Looking<K, A> {
 impl<K: DataKeys, A: Asked<K>> Reader<K> for Looking<K, A> {
     #[inline]
     fn get(&mut self, key: K::View<'_>) -> anyhow::Result<Option<&[u8]>> {
-        let found = self.asked.get_into(KeyRef::<K>(key.borrow()), &mut self.value)?;
-        Ok(found.version.map(|_| &*self.value))
+        let value = &mut self.value;
+        let copy = |found: &[u8]| {
+            value.clear();
+            value.extend_from_slice(found);
+        };
+        let found = self.asked.get_with(KeyRef::<K>(key.borrow()), copy)?;
+        Ok(found.map(|()| &*self.value))
     }
 
     fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
