@@ -206,7 +206,7 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
 }
 
 /// Why the disk says that memory is older than it is, if it does: the log's files have entries after
-/// the ring's last, or a snapshot does. Reads the log's last file, twice if the disk fails, and what
+/// the ring's last, or a snapshot does, or the last file was begun later. Reads the log's last file, twice if the disk fails, and what
 /// is short of each snapshot up to the newest whole one.
 ///
 /// # Errors
@@ -250,6 +250,10 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
         }
         (Ok((found, _)), _) if applied < freed && lacks(&found, applied + 1, freed) => {
             Err(RecoverError::OnlyInLog { first: applied + 1, last: freed, source: None })
+        }
+        // A file is begun when the ring has given back all that comes before it.
+        (Ok((found, _)), _) if found.files.last().is_some_and(|file| file.first > freed + 1) => {
+            older("whose last file was begun later".to_owned())
         }
         (Err(RecoveryError::Disk(source)), _) if !has_all_of_files(&staging, disk) => {
             Err(RecoverError::LogUnread { last, snapshot: None, source })

@@ -197,6 +197,26 @@ fn memory_that_is_older_than_the_log_is_not_gone_on_with<T: TestKeys>() {
     assert_eq!(there::<T>(&mut node, 1..13).len(), 12);
 }
 
+/// It had all entries that the log's files have, but not given back those before an empty last file,
+/// and the start was refused: files were said to be missing.
+fn memory_that_is_older_than_an_empty_file_of_the_log_is_not_gone_on_with<T: TestKeys>() {
+    let (mut world, mut node) = loaded::<T>(HOURLY, 1);
+    put_all::<T>(&mut node, 5, 1..6);
+    let (region, recovery_area) = (world.region.heir(), world.recovery_area.heir());
+    drop(node);
+    // The first start brings the entries to the disk, and the second one begins an empty file.
+    world.sync = SyncPolicy::Always;
+    let (mut node, _) = world.begin::<T>();
+    bring_all_to_disk::<T>(&mut node);
+    drop(node);
+    drop(world.begin::<T>());
+    (world.region, world.recovery_area) = (region, recovery_area);
+    let (mut node, recovery) = world.begin::<T>();
+    assert!(recovery.to_string().contains("older than they are"), "{recovery}");
+    assert_eq!(there::<T>(&mut node, 1..6), [1, 2, 3, 4, 5], "{recovery}");
+    put_all::<T>(&mut node, 7, 6..7);
+}
+
 /// Network file systems, quotas and delayed allocation tell so late that there is no room.
 fn a_sync_that_says_that_the_disk_is_full_closes_no_table<T: TestKeys>() {
     for (sync, succeed) in
@@ -236,5 +256,6 @@ for_all_keys_and_long_values!(
     a_file_whose_sync_failed_is_not_trusted_by_a_start_without_the_ring,
     a_gap_in_the_log_is_known_to_a_start_without_the_region,
     memory_that_is_older_than_the_log_is_not_gone_on_with,
+    memory_that_is_older_than_an_empty_file_of_the_log_is_not_gone_on_with,
     a_sync_that_says_that_the_disk_is_full_closes_no_table,
 );
