@@ -206,8 +206,8 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
 }
 
 /// Why the disk says that memory is older than it is, if it does: the log's files have entries after
-/// the ring's last, or a snapshot does, or the last file was begun later. Reads the log's last file, twice if the disk fails, and what
-/// is short of each snapshot up to the newest whole one.
+/// the ring's last, or a snapshot does, or the last file was begun later. Reads the log's last file,
+/// twice if the disk fails, and what is short of each snapshot up to the newest whole one.
 ///
 /// # Errors
 /// That file cannot be read, and nothing else proves that memory is not older; or entries are gone
