@@ -123,24 +123,10 @@ impl Spec {
 
     /// What its keys are.
     pub fn key_kind(&self) -> KeyKind {
+        use SpecKind::{Binary, Domains, Lines, Paths, Prefixes, Words, Ycsb};
         match self.kind {
-            SpecKind::Fb
-            | SpecKind::Wiki
-            | SpecKind::Osm
-            | SpecKind::Books
-            | SpecKind::Ipv4
-            | SpecKind::Uniform
-            | SpecKind::Normal
-            | SpecKind::Lognormal
-            | SpecKind::Sequential
-            | SpecKind::Sosd(_) => KeyKind::U64,
-            SpecKind::Words
-            | SpecKind::Domains
-            | SpecKind::Paths
-            | SpecKind::Ycsb
-            | SpecKind::Binary
-            | SpecKind::Prefixes
-            | SpecKind::Lines(_) => KeyKind::Bytes,
+            Words | Domains | Paths | Ycsb | Binary | Prefixes | Lines(_) => KeyKind::Bytes,
+            _ => KeyKind::U64,
         }
     }
 
@@ -149,6 +135,25 @@ impl Spec {
         self.count
     }
 }
+
+/// The data sets that a name alone says.
+const NAMED: [(&str, SpecKind); 15] = [
+    ("fb", SpecKind::Fb),
+    ("wiki", SpecKind::Wiki),
+    ("osm", SpecKind::Osm),
+    ("books", SpecKind::Books),
+    ("ipv4", SpecKind::Ipv4),
+    ("uniform", SpecKind::Uniform),
+    ("normal", SpecKind::Normal),
+    ("lognormal", SpecKind::Lognormal),
+    ("sequential", SpecKind::Sequential),
+    ("words", SpecKind::Words),
+    ("domains", SpecKind::Domains),
+    ("paths", SpecKind::Paths),
+    ("ycsb", SpecKind::Ycsb),
+    ("binary", SpecKind::Binary),
+    ("prefixes", SpecKind::Prefixes),
+];
 
 /// What names a file: the notation's beginning, what to say where the path is missing, and the
 /// kind.
@@ -179,25 +184,12 @@ impl FromStr for Spec {
             Some((name, suffix)) => (name, Some(suffix)),
             None => (text, None),
         };
-        let kind = match name {
-            "fb" => SpecKind::Fb,
-            "wiki" => SpecKind::Wiki,
-            "osm" => SpecKind::Osm,
-            "books" => SpecKind::Books,
-            "ipv4" => SpecKind::Ipv4,
-            "uniform" => SpecKind::Uniform,
-            "normal" => SpecKind::Normal,
-            "lognormal" => SpecKind::Lognormal,
-            "sequential" => SpecKind::Sequential,
-            "words" => SpecKind::Words,
-            "domains" => SpecKind::Domains,
-            "paths" => SpecKind::Paths,
-            "ycsb" => SpecKind::Ycsb,
-            "binary" => SpecKind::Binary,
-            "prefixes" => SpecKind::Prefixes,
-            "sosd" => return Err(fail("the path is missing after `sosd`")),
-            "lines" => return Err(fail("the path is missing after `lines`")),
-            _ => {
+        let named = NAMED.into_iter().find(|(known, _)| *known == name);
+        let kind = match (name, named) {
+            (_, Some((_, kind))) => kind,
+            ("sosd", None) => return Err(fail("the path is missing after `sosd`")),
+            ("lines", None) => return Err(fail("the path is missing after `lines`")),
+            (_, None) => {
                 let error = fail("no data set of this name (a file is written sosd:PATH or lines:PATH)");
                 return Err(ParseSpecError { meant: closest_name(name), ..error });
             }
@@ -221,8 +213,7 @@ impl FromStr for Spec {
 /// The known name that a misspelt one stands for, as far as it can be told.
 fn closest_name(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
-    let plain = KNOWN_NAMES.iter().copied().filter(|known| !known.contains(':'));
-    let nearest = plain.map(|known| (distance(&name, known), known)).min()?;
+    let nearest = NAMED.into_iter().map(|(known, _)| (distance(&name, known), known)).min()?;
     // Of short names any other is a few letters away.
     Some(nearest).filter(|(distance, known)| *distance <= 2.min(known.len() / 2)).map(|(_, known)| known)
 }
@@ -245,23 +236,12 @@ fn distance(one: &str, other: &str) -> usize {
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            SpecKind::Fb => f.write_str("fb")?,
-            SpecKind::Wiki => f.write_str("wiki")?,
-            SpecKind::Osm => f.write_str("osm")?,
-            SpecKind::Books => f.write_str("books")?,
-            SpecKind::Ipv4 => f.write_str("ipv4")?,
-            SpecKind::Uniform => f.write_str("uniform")?,
-            SpecKind::Normal => f.write_str("normal")?,
-            SpecKind::Lognormal => f.write_str("lognormal")?,
-            SpecKind::Sequential => f.write_str("sequential")?,
             SpecKind::Sosd(path) => write!(f, "sosd:{}", path.display())?,
-            SpecKind::Words => f.write_str("words")?,
-            SpecKind::Domains => f.write_str("domains")?,
-            SpecKind::Paths => f.write_str("paths")?,
-            SpecKind::Ycsb => f.write_str("ycsb")?,
-            SpecKind::Binary => f.write_str("binary")?,
-            SpecKind::Prefixes => f.write_str("prefixes")?,
             SpecKind::Lines(path) => write!(f, "lines:{}", path.display())?,
+            kind => {
+                let named = NAMED.into_iter().find(|(_, named)| named == kind);
+                f.write_str(named.map_or("", |(name, _)| name))?;
+            }
         }
         match self.count {
             Some(count) => write!(f, ":{}", count::format(count)),
@@ -287,29 +267,10 @@ mod tests {
 
     #[test]
     fn every_form_reads_and_shows_the_same() {
-        for text in [
-            "fb:16M",
-            "fb",
-            "wiki",
-            "osm:200K",
-            "books",
-            "ipv4",
-            "uniform:1M",
-            "normal:2G",
-            "lognormal:1.5M",
-            "sequential:7",
-            "sosd:/a/b_uint32",
-            "sosd:b_uint64:2K",
-            "words",
-            "words:100K",
-            "domains:1M",
-            "paths:1M",
-            "ycsb:60M",
-            "binary:1M",
-            "prefixes:1M",
-            "lines:/a/b.txt.gz",
-            "lines:b.zst:3K",
-        ] {
+        let texts = "fb:16M fb wiki osm:200K books ipv4 uniform:1M normal:2G lognormal:1.5M sequential:7 \
+             sosd:/a/b_uint32 sosd:b_uint64:2K words words:100K domains:1M paths:1M ycsb:60M binary:1M prefixes:1M \
+             lines:/a/b.txt.gz lines:b.zst:3K";
+        for text in texts.split(' ') {
             let spec: Spec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
         }
@@ -319,24 +280,9 @@ mod tests {
 
     #[test]
     fn errors_list_the_names_and_an_example() {
-        for text in [
-            "",
-            "facebook",
-            "fb:",
-            "fb:x",
-            "fb:0",
-            "fb:16MB",
-            "sosd:",
-            "sosd",
-            "sosd:x:0",
-            "sosd::1M",
-            "lines",
-            "lines:",
-            "lines::1M",
-            "lines:x:0",
-            "words:0",
-            "ycsb:x",
-        ] {
+        let texts = "facebook fb: fb:x fb:0 fb:16MB sosd: sosd sosd:x:0 sosd::1M lines lines: lines::1M lines:x:0 \
+             words:0 ycsb:x";
+        for text in texts.split(' ').chain([""]) {
             let error = text.parse::<Spec>().unwrap_err().to_string();
             assert!(error.contains("lognormal") && error.contains("fb:16M"), "{text}: {error}");
         }
