@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fpcache_datasets::bytes::LinesWriter;
-use fpcache_datasets::generate::{books::BookRanks, fb::FbIds, osm::OsmCells, synthetic, wiki::WikiTimes};
+use fpcache_datasets::generate::{books::books, fb::FbIds, osm::osm, synthetic, wiki::WikiTimes};
 use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 use fpcache_datasets::sosd::SosdWriter;
 use fpcache_datasets::{OpenOptions, Spec, SpecKind};
@@ -16,8 +16,8 @@ fn generators(c: &mut Criterion) {
     group.sample_size(10).throughput(Throughput::Elements(KEYS));
     group.bench_function("fb", |b| b.iter(|| FbIds::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
     group.bench_function("wiki", |b| b.iter(|| WikiTimes::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
-    group.bench_function("osm", |b| b.iter(|| OsmCells::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
-    group.bench_function("books", |b| b.iter(|| BookRanks::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
+    group.bench_function("osm", |b| b.iter(|| osm(KEYS, 42).fold(0, |sum, key| sum ^ key)));
+    group.bench_function("books", |b| b.iter(|| books(KEYS, 42).fold(0, |sum, key| sum ^ key)));
     group.bench_function("uniform", |b| b.iter(|| synthetic::uniform(KEYS as usize, 42)));
     group.bench_function("lognormal", |b| b.iter(|| synthetic::lognormal(KEYS as usize, 42)));
     group.finish();

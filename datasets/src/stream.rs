@@ -4,11 +4,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::DatasetError;
-use crate::generate::books::BookRanks;
 use crate::generate::fb::{FbIds, MAX_KEYS};
-use crate::generate::osm::OsmCells;
-use crate::generate::synthetic;
 use crate::generate::wiki::WikiTimes;
+use crate::generate::{Spread, books, osm, synthetic};
 use crate::options::{Duplicates, OpenOptions};
 use crate::published::{PUBLISHED, PublishedFile};
 use crate::random::Random;
@@ -78,8 +76,7 @@ enum Keys {
     File(SosdReader),
     Fb(FbIds),
     Wiki(Box<WikiTimes>),
-    Osm(OsmCells),
-    Books(BookRanks),
+    Spread(Spread),
     Range(Range<u64>),
     Ready(std::vec::IntoIter<u64>),
 }
@@ -132,9 +129,9 @@ impl Spec {
             SpecKind::Wiki => {
                 self.published("wiki", options, |count| Keys::Wiki(Box::new(WikiTimes::new(count, seed))))
             }
-            SpecKind::Osm => self.published("osm", options, |count| Keys::Osm(OsmCells::new(count, seed))),
+            SpecKind::Osm => self.published("osm", options, |count| Keys::Spread(osm::osm(count, seed))),
             SpecKind::Books => {
-                self.published("books", options, |count| Keys::Books(BookRanks::new(count, seed)))
+                self.published("books", options, |count| Keys::Spread(books::books(count, seed)))
             }
             SpecKind::Ipv4 => {
                 let keys = shipped::ipv4();
@@ -146,13 +143,7 @@ impl Spec {
             SpecKind::Normal => ready(synthetic::normal(size, seed)),
             SpecKind::Lognormal => ready(synthetic::lognormal(size, seed)),
             SpecKind::Sequential => Ok(generated(Keys::Range(0..synthetic))),
-            SpecKind::Words
-            | SpecKind::Domains
-            | SpecKind::Paths
-            | SpecKind::Ycsb
-            | SpecKind::Binary
-            | SpecKind::Prefixes
-            | SpecKind::Lines(_) => {
+            _ => {
                 let (name, is) = (self.to_string(), self.key_kind());
                 Err(DatasetError::WrongKind { name, is, asked: KeyKind::U64 })
             }
@@ -290,8 +281,7 @@ impl Keys {
             Self::File(reader) => return reader.fill(out, limit),
             Self::Fb(ids) => out.extend(ids.take(limit)),
             Self::Wiki(times) => out.extend(times.take(limit)),
-            Self::Osm(cells) => out.extend(cells.take(limit)),
-            Self::Books(ranks) => out.extend(ranks.take(limit)),
+            Self::Spread(keys) => out.extend(keys.take(limit)),
             Self::Range(range) => out.extend(range.take(limit)),
             Self::Ready(keys) => out.extend(keys.take(limit)),
         }

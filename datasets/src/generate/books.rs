@@ -18,32 +18,13 @@ const SHAPES: [f64; 8] = [1.1, 0.8, 1.0, 2.2, 3.1, 7.3, 17.0, 18.0];
 
 const PURPOSE: u64 = 0xB00C5;
 
-/// The keys of the stand-in, ascending and distinct, over about 2^63.
-#[derive(Clone, Debug)]
-pub struct BookRanks(Spread);
-
-impl BookRanks {
-    /// The stand-in of `count` keys; beyond [`MAX_KEYS`](super::fb::MAX_KEYS) it ends there.
-    pub fn new(count: u64, seed: u64) -> Self {
-        Self(Spread::new(count, shape, Random::new(seed, PURPOSE)))
-    }
+/// The stand-in of `count` keys; beyond [`MAX_KEYS`](super::fb::MAX_KEYS) it ends there.
+pub fn books(count: u64, seed: u64) -> Spread {
+    Spread::new(count, shape, Random::new(seed, PURPOSE))
 }
 
 /// The shape of a split into halves of 2^level keys.
 fn shape(level: u32) -> f64 {
     let last = SHAPES.len() as u32 - 1;
     SHAPES[level.min(last) as usize] * (1u64 << level.saturating_sub(last)) as f64
-}
-
-impl Iterator for BookRanks {
-    type Item = u64;
-
-    #[inline]
-    fn next(&mut self) -> Option<u64> {
-        self.0.next()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
 }

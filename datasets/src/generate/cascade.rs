@@ -61,9 +61,9 @@ impl Iterator for Cascade {
     }
 }
 
-/// Ascending distinct keys over about 2^63, whatever their number, a [`Cascade`]'s gaps apart.
+/// Ascending distinct keys over about 2^63, whatever their number, a cascade's gaps apart.
 #[derive(Clone, Debug)]
-pub(super) struct Spread {
+pub struct Spread {
     gaps: Cascade,
     scale: f64,
     key: u64,

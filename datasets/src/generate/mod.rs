@@ -15,3 +15,5 @@ pub mod synthetic;
 mod vocabulary;
 pub mod wiki;
 pub mod ycsb;
+
+pub use cascade::Spread;

@@ -11,15 +11,9 @@ use crate::random::Random;
 
 const PURPOSE: u64 = 0x05_3A;
 
-/// The cell ids of the stand-in, ascending and distinct, over about 2^63.
-#[derive(Clone, Debug)]
-pub struct OsmCells(Spread);
-
-impl OsmCells {
-    /// The stand-in of `count` keys; beyond [`MAX_KEYS`](super::fb::MAX_KEYS) it ends there.
-    pub fn new(count: u64, seed: u64) -> Self {
-        Self(Spread::new(count, shape, Random::new(seed, PURPOSE)))
-    }
+/// The stand-in of `count` keys; beyond [`MAX_KEYS`](super::fb::MAX_KEYS) it ends there.
+pub fn osm(count: u64, seed: u64) -> Spread {
+    Spread::new(count, shape, Random::new(seed, PURPOSE))
 }
 
 /// The shape of a split into halves of 2^level keys.
@@ -28,18 +22,5 @@ fn shape(level: u32) -> f64 {
         0 => 1.0,
         1 => 2.0,
         _ => 3.5,
-    }
-}
-
-impl Iterator for OsmCells {
-    type Item = u64;
-
-    #[inline]
-    fn next(&mut self) -> Option<u64> {
-        self.0.next()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
     }
 }
