@@ -1,7 +1,8 @@
 //! An arena of byte strings.
 
-use std::cmp::Ordering;
 use std::collections::TryReserveError;
+
+use super::key::search;
 
 /// Byte strings in one piece of memory: their bytes, and 4 bytes each for where they end, 8 beyond
 /// 4 GiB in all, none as long as all have the same length.
@@ -131,16 +132,7 @@ impl KeyArena {
     /// # Errors
     /// The index of the first greater string, if it is not there.
     pub fn binary_search(&self, key: &[u8]) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.len);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.get(middle).cmp(key) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal => return Ok(middle),
-                Ordering::Greater => high = middle,
-            }
-        }
-        Err(low)
+        search(self.len, |i| self.get(i).cmp(key))
     }
 
     /// The length of every string, where all have the same.

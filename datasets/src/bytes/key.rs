@@ -1,5 +1,7 @@
 //! Byte-string keys: their maximum length, shared prefixes, and order as numbers.
 
+use std::cmp::Ordering;
+
 /// The maximum length of a key; the minimum is 1.
 pub const MAX_KEY_BYTES: usize = 4096;
 
@@ -14,6 +16,23 @@ pub(crate) fn number(key: &[u8]) -> u64 {
         Some(head) => u64::from_be_bytes(*head),
         None => key.iter().rev().fold(0, |sum, &byte| sum >> 8 | u64::from(byte) << 56),
     }
+}
+
+/// Where a key is among `len` ascending ones, or where it would be, by how each compares with it.
+///
+/// # Errors
+/// The index of the first greater key, if it is not there.
+pub(super) fn search(len: usize, mut compare: impl FnMut(usize) -> Ordering) -> Result<usize, usize> {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match compare(middle) {
+            Ordering::Less => low = middle + 1,
+            Ordering::Equal => return Ok(middle),
+            Ordering::Greater => high = middle,
+        }
+    }
+    Err(low)
 }
 
 #[cfg(test)]

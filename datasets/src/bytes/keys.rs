@@ -1,10 +1,9 @@
 //! Distinct ascending byte strings.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::arena::KeyArena;
-use super::key::MAX_KEY_BYTES;
+use super::key::{MAX_KEY_BYTES, search};
 use crate::generate::ycsb::YcsbKeys;
 
 /// The keys of a data set: distinct, ascending, of 1 to [`MAX_KEY_BYTES`] bytes.
@@ -86,20 +85,8 @@ impl ByteKeys {
     /// # Errors
     /// The index of the first greater key, if it is not there.
     pub fn binary_search(&self, key: &[u8]) -> Result<usize, usize> {
-        if let Form::Arena(arena) = &self.form {
-            return arena.binary_search(key);
-        }
         let mut buffer = Vec::new();
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.get(middle, &mut buffer).cmp(key) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal => return Ok(middle),
-                Ordering::Greater => high = middle,
-            }
-        }
-        Err(low)
+        search(self.len(), |i| self.get(i, &mut buffer).cmp(key))
     }
 
     /// Number of keys.
