@@ -2,7 +2,7 @@
 
 use crate::error::DatasetError;
 use crate::options::{Duplicates, OpenOptions};
-use crate::progress::Progress;
+use crate::progress::{Progress, during};
 use crate::spec::{Spec, SpecKind};
 use crate::stream::{KeyStream, Source};
 use crate::values::Values;
@@ -85,27 +85,14 @@ fn read(
     let mut keys = Vec::new();
     let capacity = usize::try_from(total).map_err(|_| no_memory())?;
     keys.try_reserve_exact(capacity).map_err(|_| no_memory())?;
-    if let Some(progress) = progress {
-        progress.begin(stream.source().verb(), total);
-    }
-    let filled = fill(stream, &mut keys, progress);
-    if let Some(progress) = progress {
-        progress.end();
-    }
-    filled.map(|()| keys)
-}
-
-fn fill(
-    stream: &mut KeyStream,
-    keys: &mut Vec<u64>,
-    progress: Option<&dyn Progress>,
-) -> Result<(), DatasetError> {
-    while stream.fill(keys, STEP)? > 0 {
-        if let Some(progress) = progress {
-            progress.advance(keys.len() as u64);
+    during(progress, stream.source().verb(), total, || {
+        while stream.fill(&mut keys, STEP)? > 0 {
+            if let Some(progress) = progress {
+                progress.advance(keys.len() as u64);
+            }
         }
-    }
-    Ok(())
+        Ok(keys)
+    })
 }
 
 /// Leaves each key once, in place, and gives what its duplicates are worth.

@@ -10,3 +10,20 @@ pub trait Progress: Sync {
     /// The phase is over.
     fn end(&self);
 }
+
+/// Reports a phase that handles `total` items while `work` is done.
+pub(crate) fn during<T>(
+    progress: Option<&dyn Progress>,
+    phase: &str,
+    total: u64,
+    work: impl FnOnce() -> T,
+) -> T {
+    if let Some(progress) = progress {
+        progress.begin(phase, total);
+    }
+    let done = work();
+    if let Some(progress) = progress {
+        progress.end();
+    }
+    done
+}

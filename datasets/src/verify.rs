@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::DatasetError;
-use crate::progress::Progress;
+use crate::progress::{Progress, during};
 use crate::published::{PublishedFile, by_name};
 use crate::sosd::SosdReader;
 use crate::width::content_name;
@@ -35,14 +35,8 @@ impl Verified {
 /// [`DatasetError`] of kind `Io` or `BadFile`.
 pub fn verify(path: &Path, progress: Option<&dyn Progress>) -> Result<Verified, DatasetError> {
     let mut reader = SosdReader::open_hashing(path)?;
-    if let Some(progress) = progress {
-        progress.begin("verifying", reader.count());
-    }
-    let read = read_all(&mut reader, progress);
-    if let Some(progress) = progress {
-        progress.end();
-    }
-    let keys = read?;
+    let total = reader.count();
+    let keys = during(progress, "verifying", total, || read_all(&mut reader, progress))?;
     let md5 = reader.md5().unwrap_or_default();
     Ok(Verified { keys, md5, published: by_name(&content_name(path)) })
 }

@@ -7,6 +7,7 @@ use super::key::{number, shared};
 use super::keys::ByteKeys;
 use crate::error::DatasetError;
 use crate::options::{Duplicates, OpenOptions};
+use crate::progress::during;
 use crate::spec::Spec;
 
 /// Keys looked at between two reports of progress.
@@ -61,15 +62,10 @@ pub fn inspect_bytes(
 ) -> Result<ByteInspection, DatasetError> {
     let dataset = spec.open_bytes(&OpenOptions { duplicates: Some(Duplicates::First), ..options.clone() })?;
     let keys = dataset.keys();
-    if let Some(progress) = options.progress {
-        progress.begin("inspecting", keys.len() as u64);
-    }
     let last = keys.len().saturating_sub(1);
     let shared_by_all = shared(keys.get(0, &mut Vec::new()), keys.get(last, &mut Vec::new()));
-    let tally = Tally::of(keys, shared_by_all, options);
-    if let Some(progress) = options.progress {
-        progress.end();
-    }
+    let tally =
+        during(options.progress, "inspecting", keys.len() as u64, || Tally::of(keys, shared_by_all, options));
     let end = |i: usize| if i == last { dataset.positions() } else { dataset.value(i + 1) };
     let most_equal = (0..keys.len()).map(|i| end(i) - dataset.value(i)).max().unwrap_or(0);
     let count = |epsilon| {

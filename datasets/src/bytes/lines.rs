@@ -11,6 +11,7 @@ use super::unsorted::Unsorted;
 use crate::content::Content;
 use crate::error::DatasetError;
 use crate::options::{Duplicates, OpenOptions};
+use crate::progress::during;
 
 /// Content read at a time; more than a key.
 const BUFFER: usize = 1 << 18;
@@ -102,14 +103,8 @@ pub(super) fn read(
     policy: Duplicates,
     options: &OpenOptions<'_>,
 ) -> Result<(KeyArena, Vec<String>), DatasetError> {
-    if let Some(progress) = options.progress {
-        progress.begin("reading", 0);
-    }
-    let read = read_lines(path, options);
-    if let Some(progress) = options.progress {
-        progress.end();
-    }
-    let Read { mut keys, mut unordered, returns } = read?;
+    let read = during(options.progress, "reading", 0, || read_lines(path, options))?;
+    let Read { mut keys, mut unordered, returns } = read;
     let shown = path.display();
     let mut notes = Vec::new();
     if returns > 0 {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::lines::{LineReader, STEP};
 use crate::error::DatasetError;
-use crate::progress::Progress;
+use crate::progress::{Progress, during};
 
 /// What [`verify`] found of a file whose lines can all be keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +29,7 @@ pub struct VerifiedLines {
 /// counted.
 pub fn verify(path: &Path, progress: Option<&dyn Progress>) -> Result<VerifiedLines, DatasetError> {
     let reader = LineReader::open(path, true)?;
-    if let Some(progress) = progress {
-        progress.begin("verifying", 0);
-    }
-    let verified = verify_lines(reader, path, progress);
-    if let Some(progress) = progress {
-        progress.end();
-    }
-    verified
+    during(progress, "verifying", 0, || verify_lines(reader, path, progress))
 }
 
 fn verify_lines(

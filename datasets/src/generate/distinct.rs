@@ -2,7 +2,7 @@
 
 use crate::bytes::arena::KeyArena;
 use crate::bytes::sort::{merge, order};
-use crate::progress::Progress;
+use crate::progress::{Progress, during};
 
 /// Keys drawn between two reports of progress.
 const STEP: usize = 1 << 18;
@@ -16,27 +16,24 @@ pub(super) fn distinct(
     progress: Option<&dyn Progress>,
     mut draw: impl FnMut(&mut Vec<u8>),
 ) -> Option<KeyArena> {
-    if let Some(progress) = progress {
-        progress.begin("generating", count as u64);
-    }
     let mut keys = KeyArena::new();
     let mut key = Vec::new();
-    while keys.len() < count {
-        let mut drawn = KeyArena::new();
-        for i in 0..count - keys.len() {
-            key.clear();
-            draw(&mut key);
-            drawn.try_push(&key).ok()?;
-            if let Some(progress) = progress.filter(|_| i.is_multiple_of(STEP)) {
-                progress.advance((keys.len() + i) as u64);
+    during(progress, "generating", count as u64, || {
+        while keys.len() < count {
+            let mut drawn = KeyArena::new();
+            for i in 0..count - keys.len() {
+                key.clear();
+                draw(&mut key);
+                drawn.try_push(&key).ok()?;
+                if let Some(progress) = progress.filter(|_| i.is_multiple_of(STEP)) {
+                    progress.advance((keys.len() + i) as u64);
+                }
             }
+            let drawn = sorted_once(&drawn)?;
+            keys = if keys.is_empty() { drawn } else { merge(&keys, &drawn)? };
         }
-        let drawn = sorted_once(&drawn)?;
-        keys = if keys.is_empty() { drawn } else { merge(&keys, &drawn)? };
-    }
-    if let Some(progress) = progress {
-        progress.end();
-    }
+        Some(())
+    })?;
     keys.shrink();
     Some(keys)
 }
