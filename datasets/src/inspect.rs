@@ -17,6 +17,7 @@ const AHEAD: usize = 4;
 
 /// What [`inspect`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
 pub struct Inspection {
     /// Keys, duplicates counted.
     pub keys: u64,
@@ -34,6 +35,7 @@ pub struct Inspection {
     pub key_bytes: usize,
     /// For each ε asked for, the least number of lines that give every distinct key's rank among
     /// the distinct keys within ε, however many keys a line covers.
+    #[cfg_attr(feature = "cli", serde(serialize_with = "by_epsilon"))]
     pub segments: Vec<(u32, u64)>,
     /// Things to announce.
     pub notes: Vec<String>,
@@ -115,4 +117,13 @@ fn hand_out(senders: &[SyncSender<Arc<Vec<u64>>>], chunk: Vec<u64>) {
 fn count(chunks: Receiver<Arc<Vec<u64>>>, epsilon: u32) -> u64 {
     let keys = chunks.into_iter().flat_map(|chunk| (0..chunk.len()).map(move |i| chunk[i]));
     count_segments(keys, epsilon).expect("streams are ascending and equal keys were dropped")
+}
+
+/// Counts of segments as JSON has them: a member for each ε, in the order asked for.
+#[cfg(feature = "cli")]
+pub(crate) fn by_epsilon<S: serde::Serializer>(
+    segments: &[(u32, u64)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(segments.iter().map(|(epsilon, count)| (epsilon.to_string(), count)))
 }

@@ -15,6 +15,7 @@ const STEP: u64 = 1 << 18;
 
 /// What [`inspect_bytes`] found.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
 pub struct ByteInspection {
     /// Keys, duplicates counted.
     pub keys: u64,
@@ -44,6 +45,7 @@ pub struct ByteInspection {
     /// For each ε asked for, the least number of lines that give the rank of every such number
     /// among the distinct numbers within ε. Keys of equal numbers count once, so that this is a
     /// lower bound of what such numbers cost.
+    #[cfg_attr(feature = "cli", serde(serialize_with = "crate::inspect::by_epsilon"))]
     pub segments: Vec<(u32, u64)>,
     /// Bytes of memory that the keys take.
     pub memory_bytes: u64,

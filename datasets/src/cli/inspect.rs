@@ -2,7 +2,6 @@
 
 mod bytes;
 mod duplicates;
-mod segments;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,7 +16,6 @@ use serde::Serialize;
 use super::outcome::{Failure, Outcome, announce};
 use super::source::SourceArgs;
 use duplicates::duplicates;
-use segments::by_epsilon;
 
 #[derive(Args)]
 pub(super) struct Inspect {
@@ -44,20 +42,12 @@ fn spec_or_path(text: &str) -> Result<Spec, ParseSpecError> {
     })
 }
 
-/// The JSON object; segments in the order of the ε asked for.
+/// The JSON object.
 #[derive(Serialize)]
-struct Report<'a> {
+struct Report<'a, T> {
     name: String,
-    keys: u64,
-    distinct: u64,
-    most_equal: u64,
-    min: u64,
-    max: u64,
-    source: &'a str,
-    key_bytes: usize,
-    #[serde(serialize_with = "by_epsilon")]
-    segments: &'a [(u32, u64)],
-    notes: &'a [String],
+    #[serde(flatten)]
+    found: &'a T,
 }
 
 impl Inspect {
@@ -69,10 +59,8 @@ impl Inspect {
         if self.spec.key_kind() == KeyKind::Bytes {
             let found = inspect_bytes(&self.spec, &epsilons, &self.source.options(&bar))?;
             announce(&found.notes);
-            let spec = self.spec.to_string();
-            return Ok(
-                if self.json { bytes::json(&spec, &found)? } else { bytes::text(&spec, &found)? }.into()
-            );
+            let text = if self.json { self.json(&found)? } else { bytes::text(&self.spec, &found)? };
+            return Ok(text.into());
         }
         let found = inspect(&self.spec, &epsilons, &self.source.options(&bar))?;
         announce(&found.notes);
@@ -80,20 +68,8 @@ impl Inspect {
         Ok(text.into())
     }
 
-    fn json(&self, found: &Inspection) -> Result<String, Failure> {
-        let report = Report {
-            name: self.spec.to_string(),
-            keys: found.keys,
-            distinct: found.distinct,
-            most_equal: found.most_equal,
-            min: found.min,
-            max: found.max,
-            source: found.source,
-            key_bytes: found.key_bytes,
-            segments: &found.segments,
-            notes: &found.notes,
-        };
-        Ok(serde_json::to_string(&report)? + "\n")
+    fn json(&self, found: &impl Serialize) -> Result<String, Failure> {
+        Ok(serde_json::to_string(&Report { name: self.spec.to_string(), found })? + "\n")
     }
 
     fn text(&self, found: &Inspection) -> Result<String, Failure> {
