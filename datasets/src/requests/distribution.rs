@@ -214,20 +214,9 @@ mod tests {
 
     #[test]
     fn every_form_reads_and_shows_the_same() {
-        for text in [
-            "uniform",
-            "zipf:0.99",
-            "zipf:1",
-            "zipf:16",
-            "ycsb-zipf:0.99",
-            "ycsb-zipf:0.5",
-            "latest:0.99",
-            "latest:2",
-            "hotspot:0.01:0.9",
-            "hotspot:1:0",
-            "hotset:0.2:0.8",
-            "sosd",
-        ] {
+        let texts = "uniform zipf:0.99 zipf:1 zipf:16 ycsb-zipf:0.99 ycsb-zipf:0.5 latest:0.99 latest:2 \
+             hotspot:0.01:0.9 hotspot:1:0 hotset:0.2:0.8 sosd";
+        for text in texts.split(' ') {
             assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
         }
         assert_eq!("ycsb-zipf".parse(), Ok(Distribution::YcsbZipf { theta: 0.99 }));
