@@ -21,9 +21,9 @@ pub struct Table {
     texts: Vec<usize>,
 }
 
-/// An empty table, whose rows are named by the first column.
-pub fn new_table(header: &[&str]) -> Table {
-    let header = header.iter().map(|name| (*name).to_owned()).collect();
+/// An empty table with columns of these names, which ` | ` separates; the first column names rows.
+pub fn new_table(columns: &str) -> Table {
+    let header = columns.split(" | ").map(str::to_owned).collect();
     Table { header, rows: Vec::new(), names: 1, texts: vec![0] }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn example() -> Table {
-        let mut table = new_table(&["system", "plan", "lookups/s", "p50", "why"]).named_by(2).with_text(4);
+        let mut table = new_table("system | plan | lookups/s | p50 | why").named_by(2).with_text(4);
         table.add_row(["fpcache", "range", "3.49 M", "12.3 µs", "chosen"].map(str::to_owned));
         table.add_row(["hashmap", "–", "175 M", "9 ns", "1.00× the time"].map(str::to_owned));
         table

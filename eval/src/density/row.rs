@@ -183,21 +183,10 @@ pub const PUBLISHED: [Published; 7] = [
 
 /// The rows as people read them.
 pub fn table(rows: &[DensityRow]) -> String {
-    let mut table = new_table(&[
-        "dataset",
-        "keys",
-        "form",
-        "ε",
-        "inserted",
-        "one READ",
-        "absent",
-        "READ",
-        "B/key",
-        "of directory",
-        "of room",
-        "window",
-        "build",
-    ])
+    let mut table = new_table(
+        "dataset | keys | form | ε | inserted | one READ | absent | READ | B/key | of directory | \
+         of room | window | build",
+    )
     .named_by(5);
     for row in rows {
         table.add_row([
@@ -216,7 +205,7 @@ pub fn table(rows: &[DensityRow]) -> String {
             if row.build_ns == 0.0 { none() } else { format!("{:.0} ns/key", row.build_ns) },
         ]);
     }
-    let mut others = new_table(&["published", "B/key", "a lookup whose cache has what it needs"]);
+    let mut others = new_table("published | B/key | a lookup whose cache has what it needs");
     PUBLISHED.iter().for_each(|other| {
         others.add_row([other.system, other.bytes, other.reads]);
     });

@@ -145,22 +145,10 @@ pub fn choose(rows: &mut [ExplainRow]) {
 
 /// The rows as people read them.
 pub fn table(rows: &[ExplainRow]) -> String {
-    let mut table = new_table(&[
-        "form",
-        "ε",
-        "fill",
-        "bits",
-        "models",
-        "tables",
-        "tables here",
-        "by entry",
-        "used",
-        "region",
-        "round trips",
-        "READ",
-        "lookup",
-        "why",
-    ])
+    let mut table = new_table(
+        "form | ε | fill | bits | models | tables | tables here | by entry | used | region | \
+         round trips | READ | lookup | why",
+    )
     .named_by(2)
     .with_text(13);
     for row in rows {

@@ -69,25 +69,10 @@ impl FabricRow {
 /// The rows as a table.
 pub fn table(rows: &[FabricRow]) -> String {
     let is_compared = rows.iter().any(|row| row.perftest_rate.is_some());
-    let mut columns = vec![
-        "transport",
-        "verb",
-        "bytes",
-        "batch",
-        "p50",
-        "p99",
-        "p99.9",
-        "requests/s",
-        "GB/s",
-        "verbs",
-        "round trips",
-        "failed",
-        "sent",
-    ];
-    if is_compared {
-        columns.extend(["perftest", "of perftest"]);
-    }
-    let mut table = new_table(&columns).named_by(4);
+    let columns = "transport | verb | bytes | batch | p50 | p99 | p99.9 | requests/s | GB/s | verbs | round trips | \
+         failed | sent";
+    let compared = if is_compared { " | perftest | of perftest" } else { "" };
+    let mut table = new_table(&format!("{columns}{compared}")).named_by(4);
     for row in rows {
         let mut cells = vec![
             row.transport.to_owned(),

@@ -317,19 +317,10 @@ fn with_log(durable: &DurableConfig, capacity: usize) -> anyhow::Result<MemoryNo
 /// The rows as a table, under a title that says what was measured on what.
 pub fn table(rows: &[DirectRow]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let mut table = new_table(&[
-        "order",
-        "updates/s, hinted",
-        "without",
-        "inserts",
-        "inserts/s",
-        "copies/insert",
-        "rebuilds",
-        "p99",
-        "longest",
-        "waits",
-        "bytes",
-    ]);
+    let mut table = new_table(
+        "order | updates/s, hinted | without | inserts | inserts/s | copies/insert | rebuilds | \
+         p99 | longest | waits | bytes",
+    );
     for row in rows {
         table.add_row([
             row.order.to_owned(),

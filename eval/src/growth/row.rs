@@ -225,25 +225,11 @@ fn middle(passes: &[Done]) -> f64 {
 /// The rows as a table, under a title that says what was measured on what.
 pub fn table(rows: &[GrowthRow]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let mut table = new_table(&[
-        "order",
-        "loaded",
-        "inserted",
-        "inserts/s",
-        "call p99",
-        "copies/insert",
-        "rebuilds",
-        "p99",
-        "longest",
-        "waits",
-        "lookups/s before",
-        "after",
-        "fresh",
-        "after : fresh",
-        "bytes before",
-        "after",
-        "fresh",
-    ]);
+    let mut table = new_table(
+        "order | loaded | inserted | inserts/s | call p99 | copies/insert | rebuilds | p99 | \
+         longest | waits | lookups/s before | after | fresh | after : fresh | bytes before | \
+         after | fresh",
+    );
     for row in rows {
         table.add_row([
             row.order.to_owned(),

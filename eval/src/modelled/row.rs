@@ -221,8 +221,8 @@ impl Row {
         let mut cells = self.of();
         cells.push(self.system.to_owned());
         let Some(run) = &self.run else {
-            let figures = FIGURES.len() + if have_caches { OF_CACHES.len() } else { 0 };
-            cells.resize(cells.len() + figures, none());
+            let columns = FIGURES.split(" | ").chain(OF_CACHES.split(" | ").filter(|_| have_caches));
+            cells.extend(columns.map(|_| none()));
             return cells;
         };
         let measured = &run.measured;
@@ -263,26 +263,11 @@ impl Row {
 }
 
 /// What a table has of every run.
-const FIGURES: [&str; 15] = [
-    "Mops/s",
-    "p50",
-    "p99",
-    "p99.9",
-    "trips/op",
-    "requests/op",
-    "B/op",
-    "one trip",
-    "requests",
-    "bytes",
-    "cores",
-    "threads",
-    "bound by",
-    "cache",
-    "beside",
-];
+const FIGURES: &str = "Mops/s | p50 | p99 | p99.9 | trips/op | requests/op | B/op | one trip | requests | bytes | \
+     cores | threads | bound by | cache | beside";
 
 /// What it has of hot caches.
-const OF_CACHES: [&str; 3] = ["hit rate", "entries", "room for"];
+const OF_CACHES: &str = "hit rate | entries | room for";
 
 /// Rows under a title that says what they have in common.
 pub fn table(rows: &[Row]) -> String {
@@ -292,10 +277,10 @@ pub fn table(rows: &[Row]) -> String {
     header.extend(first.workload.as_ref().map(|_| "workload"));
     header.push("system");
     let names = header.len();
-    header.extend(FIGURES);
+    header.push(FIGURES);
     let have_caches = rows.iter().any(|row| row.hot_cache().is_some());
-    header.extend(OF_CACHES.iter().filter(|_| have_caches));
-    let mut table = new_table(&header).named_by(names);
+    header.extend(Some(OF_CACHES).filter(|_| have_caches));
+    let mut table = new_table(&header.join(" | ")).named_by(names);
     for row in rows {
         table.add_row(row.cells(have_caches));
     }

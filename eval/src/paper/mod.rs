@@ -186,10 +186,9 @@ fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut table =
-        new_table(&["figure", "this", "over that", "in", "paper", "here", "at best", "what binds here"])
-            .named_by(4)
-            .with_text(7);
+    let mut table = new_table("figure | this | over that | in | paper | here | at best | what binds here")
+        .named_by(4)
+        .with_text(7);
     let warm = warm_up(arguments.scale as usize);
     let ratio = |ratio: Option<f64>| ratio.map_or_else(none, |ratio| format!("{ratio:.2}"));
     for row in rows {
@@ -222,8 +221,8 @@ fn table_of_hotspots(rows: &[Hotspots]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let header = ["system", "parameters", "before", "slowest, paper", "here", "95 % after, paper", "here"];
-    let mut table = new_table(&header);
+    let mut table =
+        new_table("system | parameters | before | slowest, paper | here | 95 % after, paper | here");
     let share = |share: f64| format!("{:.0} %", 100.0 * share);
     let seconds = |seconds: f64| format!("{seconds:.1} s");
     for row in rows {
@@ -251,7 +250,7 @@ fn table_of_entries(rows: &[Entries]) -> String {
         return String::new();
     }
     let mut table =
-        new_table(&["key", "entries in the paper", "100 MiB / (key + 8)", "fingerprint and offset here"]);
+        new_table("key | entries in the paper | 100 MiB / (key + 8) | fingerprint and offset here");
     for row in rows {
         let million = |count: f64| format!("{:.2} M", count / 1e6);
         table.add_row([
@@ -271,9 +270,8 @@ fn table_of_filters(rows: &[Filtered]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut table = new_table(&["of", "kept by", "paper, B/key", "here, B/key", "others pass", "why"])
-        .named_by(2)
-        .with_text(5);
+    let mut table =
+        new_table("of | kept by | paper, B/key | here, B/key | others pass | why").named_by(2).with_text(5);
     for row in rows {
         table.add_row([
             row.of.to_owned(),

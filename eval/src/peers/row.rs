@@ -95,18 +95,9 @@ impl Figures {
 
 /// The rows as a table. Ratios are to `reference`, which is one of them if it was measured.
 pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
-    let mut table = new_table(&[
-        "system",
-        "asked by",
-        "keys/s",
-        "least to most",
-        "ratio",
-        "p50",
-        "p99",
-        "client CPU",
-        "server CPU",
-    ])
-    .named_by(2);
+    let mut table =
+        new_table("system | asked by | keys/s | least to most | ratio | p50 | p99 | client CPU | server CPU")
+            .named_by(2);
     let base = reference.and_then(|row| Some(row.figures.as_ref()?.keys_per_s));
     for row in rows {
         let Some(figures) = &row.figures else { continue };

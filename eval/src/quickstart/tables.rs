@@ -27,7 +27,7 @@ pub fn costs(dataset: &Dataset, facts: &[Facts], figures: &[Figures]) -> String 
         keys / segments as f64,
         human_bytes(of_table.model_bytes.unwrap_or(0)),
     );
-    let mut table = new_table(&["lookups by", "kept here", "round trips", "bytes read"]);
+    let mut table = new_table("lookups by | kept here | round trips | bytes read");
     // In groups each key costs the same.
     for (line, figures) in LINES.iter().zip(figures).filter(|(line, _)| line.batch == 1) {
         let per_key = facts[line.system].process_bytes as f64 / keys;
@@ -45,7 +45,7 @@ pub fn costs(dataset: &Dataset, facts: &[Facts], figures: &[Figures]) -> String 
 
 /// Lookups within budgets.
 pub fn budgets(rows: &[Row], over: Over) -> String {
-    let mut table = new_table(&["budget", "lookups by", "hit rate", "entries", "round trips"]);
+    let mut table = new_table("budget | lookups by | hit rate | entries | round trips");
     for row in rows {
         table.add_row([
             row.sweep.as_ref().map_or_else(none, |tag| over.show(tag.value)),
@@ -67,7 +67,7 @@ pub fn times(stops: &[Stop]) -> String {
     for stop in stops {
         header.extend([stop.name.as_str(), "× map"]);
     }
-    let mut table = new_table(&header);
+    let mut table = new_table(&header.join(" | "));
     for (at, line) in LINES.iter().enumerate() {
         let mut cells = vec![line.label.to_owned()];
         for stop in stops {

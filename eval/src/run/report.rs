@@ -68,20 +68,10 @@ pub fn deliver<T: Serialize>(table: &str, rows: &[T], json: Option<&Path>) -> an
 /// The rows as a table, under a title that says what was measured on what.
 pub fn table(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let mut table = new_table(&[
-        "system",
-        "lookups/s",
-        "least to most",
-        "ns/lookup",
-        "time : hashmap",
-        "p50",
-        "p99",
-        "p99.99",
-        "round trips",
-        "bytes read",
-        "at memory node",
-        "in this process",
-    ]);
+    let mut table = new_table(
+        "system | lookups/s | least to most | ns/lookup | time : hashmap | p50 | p99 | p99.99 | \
+         round trips | bytes read | at memory node | in this process",
+    );
     let hashmap = rows.iter().find(|row| row.system == "hashmap").map(Row::ns_per_op);
     for row in rows {
         table.add_row([

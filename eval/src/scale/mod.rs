@@ -180,16 +180,10 @@ fn growths(rows: &[Row]) -> Vec<(f64, f64)> {
 /// The points of the data set of this name, which rows name with their numbers of keys.
 fn table(name: &str, rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let mut table = new_table(&[
-        "keys",
-        "system",
-        "size",
-        "ns/lookup",
-        "random read",
-        "lookup : read",
-        "lookup : first",
-        "read : first",
-    ])
+    let mut table = new_table(
+        "keys | system | size | ns/lookup | random read | lookup : read | lookup : first | \
+         read : first",
+    )
     .named_by(2);
     for (row, (lookups, reads)) in rows.iter().zip(growths(rows)) {
         let read = row.calibration.random_read_ns;

@@ -256,7 +256,7 @@ pub fn table(rows: &[Row], over: Over) -> String {
         header.extend(["hit rate", "bytes used", "entries", "per entry"]);
     }
     header.extend(["p50", "p99", "round trips", "bytes read"]);
-    let mut table = new_table(&header).named_by(2);
+    let mut table = new_table(&header.join(" | ")).named_by(2);
     let value_of = |row: &Row| row.sweep.as_ref().map_or_else(none, |tag| over.show(tag.value));
     for row in rows {
         let mut cells = vec![value_of(row), label(row, rows), rate(row.ops_per_s)];

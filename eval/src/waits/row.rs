@@ -63,18 +63,8 @@ impl WaitsRow {
 /// The rows as a table, under a title that says what was measured.
 pub fn table(rows: &[WaitsRow]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let mut table = new_table(&[
-        "load",
-        "rounds",
-        "seconds",
-        "puts",
-        "p50",
-        "p99",
-        "p99.9",
-        "worst",
-        "own p99",
-        "own worst",
-    ]);
+    let mut table =
+        new_table("load | rounds | seconds | puts | p50 | p99 | p99.9 | worst | own p99 | own worst");
     for row in rows {
         let Latency { operations, p50_ns, p99_ns, p999_ns, max_ns, .. } = row.latency;
         table.add_row([

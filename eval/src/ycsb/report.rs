@@ -96,23 +96,10 @@ fn title(row: &YcsbRow) -> String {
 fn throughput(rows: &[YcsbRow]) -> String {
     let to = rows.iter().find_map(|row| row.ratio_to.as_deref()).unwrap_or("first");
     let (all, reads) = (format!(": {to}"), format!("reads : {to}"));
-    let mut table = new_table(&[
-        "workload",
-        "dist",
-        "operations/s",
-        "least to most",
-        &all,
-        &reads,
-        "p50",
-        "p99",
-        "p99.99",
-        "rebuilds",
-        "mean rebuild",
-        "waits",
-        "copies/insert",
-        "refreshes/op",
-        "at memory node",
-    ]);
+    let mut table = new_table(&format!(
+        "workload | dist | operations/s | least to most | {all} | {reads} | p50 | p99 | p99.99 | \
+         rebuilds | mean rebuild | waits | copies/insert | refreshes/op | at memory node"
+    ));
     for row in rows {
         let run = &row.run;
         table.add_row([
@@ -138,8 +125,7 @@ fn throughput(rows: &[YcsbRow]) -> String {
 
 fn latencies(rows: &[YcsbRow]) -> String {
     let mut table =
-        new_table(&["workload", "operation", "operations", "p50", "p95", "p99", "p99.9", "p99.99", "max"])
-            .named_by(2);
+        new_table("workload | operation | operations | p50 | p95 | p99 | p99.9 | p99.99 | max").named_by(2);
     for row in rows {
         for (kind, latency) in &row.latencies {
             table.add_row([
