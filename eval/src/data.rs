@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 
 use anyhow::ensure;
-use fpcache_client::{
-    Answers, BuildKeys, ByteKeys, Client, ClientError, Pipeline, Reader, TableClient, U64Keys,
-};
+use fpcache_client::{AsKey, BuildKeys, ByteKeys, U64Keys};
 use fpcache_datasets::requests::{ByteRequests, RequestOptions, Requests, generate_bytes, generate_for};
 use fpcache_datasets::{ByteDataset, Dataset, KeySet, OpenOptions, Spec};
 
@@ -32,35 +30,8 @@ pub trait DataKeys: BuildKeys {
     /// Notes on them.
     fn notes(drawn: &Self::Drawn) -> &[String];
 
-    /// Looks keys up together.
-    ///
-    /// # Errors
-    /// As for [`Client::multi_get_into`].
-    fn multi_get(
-        client: &TableClient<Self>,
-        keys: &[Self::View<'_>],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError>;
-
-    /// The same by a reader.
-    ///
-    /// # Errors
-    /// As for [`Client::multi_get_into`].
-    fn multi_get_by(
-        reader: &mut Reader<Self>,
-        keys: &[Self::View<'_>],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError>;
-
-    /// The same after the writes of a pipeline.
-    ///
-    /// # Errors
-    /// As for [`Pipeline::multi_get_into`].
-    fn multi_get_after(
-        pipeline: &mut Pipeline<Self>,
-        keys: &[Self::View<'_>],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError>;
+    /// Keys as clients take them.
+    fn as_keys<'k>(keys: &'k [Self::View<'_>]) -> &'k [impl AsKey<Self>];
 
     /// Hands the keys of these [numbers](DataSet::numbers) to `act`. Where keys are byte strings,
     /// `bytes` gets theirs, and the list of them is allocated.
@@ -154,26 +125,8 @@ impl DataKeys for U64Keys {
     }
 
     #[inline]
-    fn multi_get(client: &Client, keys: &[u64], answers: &mut Answers) -> Result<(), ClientError> {
-        client.multi_get_into(keys, answers)
-    }
-
-    #[inline]
-    fn multi_get_by(
-        reader: &mut Reader<Self>,
-        keys: &[u64],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError> {
-        reader.multi_get_into(keys, answers)
-    }
-
-    #[inline]
-    fn multi_get_after(
-        pipeline: &mut Pipeline,
-        keys: &[u64],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError> {
-        pipeline.multi_get_into(keys, answers)
+    fn as_keys<'k>(keys: &'k [Self::View<'_>]) -> &'k [impl AsKey<Self>] {
+        keys
     }
 
     #[inline]
@@ -228,30 +181,8 @@ impl DataKeys for ByteKeys {
     }
 
     #[inline]
-    fn multi_get(
-        client: &TableClient<Self>,
-        keys: &[&[u8]],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError> {
-        client.multi_get_into(keys, answers)
-    }
-
-    #[inline]
-    fn multi_get_by(
-        reader: &mut Reader<Self>,
-        keys: &[&[u8]],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError> {
-        reader.multi_get_into(keys, answers)
-    }
-
-    #[inline]
-    fn multi_get_after(
-        pipeline: &mut Pipeline<Self>,
-        keys: &[&[u8]],
-        answers: &mut Answers,
-    ) -> Result<(), ClientError> {
-        pipeline.multi_get_into(keys, answers)
+    fn as_keys<'k>(keys: &'k [Self::View<'_>]) -> &'k [impl AsKey<Self>] {
+        keys
     }
 
     fn with_named<R>(

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::{
-    Answers, CacheStats, ClientConfig, ClientError, Found, KeyRef, TableClient, TableParameters,
+    Answers, CacheStats, ClientConfig, ClientError, Found, KeyRef, Reader as OwnReader, TableClient,
+    TableParameters,
 };
 use fpcache_datasets::{Bar, KeySet, Progress};
 
@@ -173,7 +174,7 @@ impl<K: DataKeys> System for FpCache<K> {
     }
 
     fn reader(&self) -> Self::Reader<'_> {
-        Looking::by(OwnReader(self.client.reader()))
+        Looking::by(self.client.reader())
     }
 
     fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
@@ -195,7 +196,7 @@ pub struct ByClient<K: DataKeys>(FpCache<K>);
 
 impl<K: DataKeys> System for ByClient<K> {
     type Keys = K;
-    type Reader<'a> = Looking<K, SharedClient<'a, K>>;
+    type Reader<'a> = Looking<K, &'a TableClient<K>>;
 
     fn name(&self) -> &str {
         self.0.name
@@ -206,7 +207,7 @@ impl<K: DataKeys> System for ByClient<K> {
     }
 
     fn reader(&self) -> Self::Reader<'_> {
-        Looking::by(SharedClient(&self.0.client))
+        Looking::by(&self.0.client)
     }
 
     fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
@@ -218,7 +219,7 @@ impl<K: DataKeys> System for ByClient<K> {
     }
 }
 
-/// What answers: a reader, or the client.
+/// What answers: a thread's own reader, or the client that all threads share.
 pub trait Asked<K: DataKeys> {
     /// As [`Client::get_with`], which tells nothing of what it cost.
     fn get_with(&mut self, key: KeyRef<'_, K>, take: impl FnOnce(&[u8])) -> Result<Option<()>, ClientError>;
@@ -230,47 +231,34 @@ pub trait Asked<K: DataKeys> {
     fn multi_get(&mut self, keys: &[K::View<'_>], answers: &mut Answers) -> Result<(), ClientError>;
 }
 
-/// A thread's own reader.
-#[derive(Debug)]
-pub struct OwnReader<K: DataKeys>(fpcache_client::Reader<K>);
+/// Answers by the methods of this name that a type has itself.
+macro_rules! asked {
+    ($asked:ty, $methods:ident) => {
+        impl<K: DataKeys> Asked<K> for $asked {
+            #[inline]
+            fn get_with(
+                &mut self,
+                key: KeyRef<'_, K>,
+                take: impl FnOnce(&[u8]),
+            ) -> Result<Option<()>, ClientError> {
+                $methods::get_with(self, key, take)
+            }
 
-impl<K: DataKeys> Asked<K> for OwnReader<K> {
-    #[inline]
-    fn get_with(&mut self, key: KeyRef<'_, K>, take: impl FnOnce(&[u8])) -> Result<Option<()>, ClientError> {
-        self.0.get_with(key, take)
-    }
+            #[inline]
+            fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+                $methods::get_into(self, key, value)
+            }
 
-    #[inline]
-    fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
-        self.0.get_into(key, value)
-    }
-
-    #[inline]
-    fn multi_get(&mut self, keys: &[K::View<'_>], answers: &mut Answers) -> Result<(), ClientError> {
-        K::multi_get_by(&mut self.0, keys, answers)
-    }
+            #[inline]
+            fn multi_get(&mut self, keys: &[K::View<'_>], answers: &mut Answers) -> Result<(), ClientError> {
+                $methods::multi_get_into(self, K::as_keys(keys), answers)
+            }
+        }
+    };
 }
 
-/// The client that all threads share.
-#[derive(Debug)]
-pub struct SharedClient<'a, K: DataKeys>(&'a TableClient<K>);
-
-impl<K: DataKeys> Asked<K> for SharedClient<'_, K> {
-    #[inline]
-    fn get_with(&mut self, key: KeyRef<'_, K>, take: impl FnOnce(&[u8])) -> Result<Option<()>, ClientError> {
-        self.0.get_with(key, take)
-    }
-
-    #[inline]
-    fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
-        self.0.get_into(key, value)
-    }
-
-    #[inline]
-    fn multi_get(&mut self, keys: &[K::View<'_>], answers: &mut Answers) -> Result<(), ClientError> {
-        K::multi_get(self.0, keys, answers)
-    }
-}
+asked!(OwnReader<K>, OwnReader);
+asked!(&TableClient<K>, TableClient);
 
 /// One thread's buffers, and what it asks.
 #[derive(Debug)]

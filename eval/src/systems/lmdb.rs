@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use fpcache_client::{ByteKeys, Found};
+use fpcache_client::ByteKeys;
 use fpcache_datasets::{Bar, Progress};
 use lmdb::{
     Database, DatabaseFlags, Environment, EnvironmentFlags, InactiveTransaction, RoTransaction, Transaction,
@@ -122,10 +122,6 @@ impl Reader<ByteKeys> for LmdbReader<'_> {
         Ok(self.answer(0))
     }
 
-    fn get_with_cost(&mut self, key: &[u8]) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
-        Ok((self.get(key)?, None))
-    }
-
     fn get_many(&mut self, keys: &[&[u8]]) -> anyhow::Result<()> {
         let view = self.view()?;
         self.values.clear();
@@ -149,9 +145,5 @@ impl Reader<ByteKeys> for LmdbReader<'_> {
     fn answer(&self, index: usize) -> Option<&[u8]> {
         let (start, end) = (*self.answers.get(index)?)?;
         Some(&self.values[start..end])
-    }
-
-    fn cost(&self, _: usize) -> Option<Found> {
-        None
     }
 }

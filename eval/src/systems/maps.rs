@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
 use std::time::Instant;
 
-use fpcache_client::{Found, KeySpace};
+use fpcache_client::KeySpace;
 use fpcache_datasets::{KeySet, write_value};
 use hashbrown::HashMap;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Stats};
@@ -261,10 +261,6 @@ impl<K: DataKeys, S: Shape, I: Index<K, S::Stored>> Reader<K> for MapReader<'_, 
         Ok(Some(&self.value))
     }
 
-    fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
-        Ok((self.get(key)?, None))
-    }
-
     #[inline]
     fn get_many(&mut self, keys: &[K::View<'_>]) -> anyhow::Result<()> {
         self.values.clear();
@@ -284,10 +280,6 @@ impl<K: DataKeys, S: Shape, I: Index<K, S::Stored>> Reader<K> for MapReader<'_, 
     fn answer(&self, index: usize) -> Option<&[u8]> {
         let (start, end) = (*self.answers.get(index)?)?;
         Some(&self.values[start..end])
-    }
-
-    fn cost(&self, _: usize) -> Option<Found> {
-        None
     }
 }
 

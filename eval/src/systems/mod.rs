@@ -137,7 +137,9 @@ pub trait Reader<K: DataKeys> {
     fn get(&mut self, key: K::View<'_>) -> anyhow::Result<Option<&[u8]>>;
 
     /// As [`get`](Self::get), and what it cost, for systems that read from a memory node.
-    fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)>;
+    fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
+        Ok((self.get(key)?, None))
+    }
 
     /// Looks up a group of keys.
     fn get_many(&mut self, keys: &[K::View<'_>]) -> anyhow::Result<()>;
@@ -146,7 +148,10 @@ pub trait Reader<K: DataKeys> {
     fn answer(&self, index: usize) -> Option<&[u8]>;
 
     /// What the `index`-th key of the last group cost, for systems that read from a memory node.
-    fn cost(&self, index: usize) -> Option<Found>;
+    fn cost(&self, index: usize) -> Option<Found> {
+        let _ = index;
+        None
+    }
 }
 
 /// What a loaded system is made of. What does not apply to it is `None`.

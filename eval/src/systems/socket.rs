@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use fpcache_client::{ByteKeys, Found};
+use fpcache_client::ByteKeys;
 use fpcache_datasets::{Bar, Progress};
 
 use super::server::{Server, cpu_time};
@@ -254,10 +254,6 @@ impl<D: Dialect> Reader<ByteKeys> for SocketReader<'_, D> {
         Ok(self.answer(0))
     }
 
-    fn get_with_cost(&mut self, key: &[u8]) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
-        Ok((self.get(key)?, None))
-    }
-
     fn get_many(&mut self, keys: &[&[u8]]) -> anyhow::Result<()> {
         self.ask(keys)
     }
@@ -265,10 +261,6 @@ impl<D: Dialect> Reader<ByteKeys> for SocketReader<'_, D> {
     fn answer(&self, index: usize) -> Option<&[u8]> {
         let range = self.taken.answers.get(index)?.clone()?;
         Some(&self.line.as_ref()?.bytes()[range])
-    }
-
-    fn cost(&self, _: usize) -> Option<Found> {
-        None
     }
 }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::Context;
-use fpcache_client::{AsyncTableClient, CacheStats, Found, KeyRef, TableClient};
+use fpcache_client::{AsyncTableClient, CacheStats, KeyRef, TableClient};
 use fpcache_datasets::Bar;
 use hdrhistogram::Histogram;
 use stats_alloc::INSTRUMENTED_SYSTEM;
@@ -160,10 +160,6 @@ impl<K: DataKeys> Reader<K> for Answers<'_, K> {
         Ok(self.answer(0))
     }
 
-    fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
-        Ok((self.get(key)?, None))
-    }
-
     fn get_many(&mut self, keys: &[K::View<'_>]) -> anyhow::Result<()> {
         let Together { runtime, client } = self.of;
         let owned = keys.iter().map(|key| Borrow::<K::Key>::borrow(key).to_owned());
@@ -184,10 +180,6 @@ impl<K: DataKeys> Reader<K> for Answers<'_, K> {
 
     fn answer(&self, index: usize) -> Option<&[u8]> {
         self.values.get(index)?.as_deref()
-    }
-
-    fn cost(&self, _: usize) -> Option<Found> {
-        None
     }
 }
 

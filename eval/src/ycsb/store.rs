@@ -119,8 +119,8 @@ impl<K: DataKeys> Session for ClientSession<'_, K> {
         } else {
             let Self { client, set, pipeline, key, answers, .. } = self;
             K::with_named(set, keys, key, |keys| match pipeline {
-                Some(pipeline) => K::multi_get_after(pipeline, keys, answers),
-                None => K::multi_get(client, keys, answers),
+                Some(pipeline) => pipeline.multi_get_into(K::as_keys(keys), answers),
+                None => client.multi_get_into(K::as_keys(keys), answers),
             })?;
             (0..keys.len()).for_each(|i| take(i, self.answers.value(i)));
         }

@@ -66,9 +66,6 @@ impl Reader<U64Keys> for EchoReader<'_> {
     fn answer(&self, index: usize) -> Option<&[u8]> {
         self.1.get(index)?.as_ref().map(<[u8; 8]>::as_slice)
     }
-    fn cost(&self, _: usize) -> Option<Found> {
-        None
-    }
 }
 
 fn echo(wrong: u64, fails: Option<u64>) -> Echo {

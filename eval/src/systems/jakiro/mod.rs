@@ -20,7 +20,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use fpcache_client::Found;
 use fpcache_datasets::{Bar, KeySet, Progress};
 use fpcache_rf_rpc::{Mode, Results};
 
@@ -290,10 +289,6 @@ impl<K: DataKeys> Reader<K> for JakiroReader<'_, K> {
         Ok(self.answer(0))
     }
 
-    fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
-        Ok((self.get(key)?, None))
-    }
-
     fn get_many(&mut self, keys: &[K::View<'_>]) -> anyhow::Result<()> {
         self.ask(keys)
     }
@@ -302,10 +297,6 @@ impl<K: DataKeys> Reader<K> for JakiroReader<'_, K> {
         let (partition, number) = *self.places.get(index)?;
         let (is_there, value) = self.asked[partition].results.get(number)?.split_first()?;
         (*is_there == 1).then_some(value)
-    }
-
-    fn cost(&self, _: usize) -> Option<Found> {
-        None
     }
 }
 
