@@ -13,9 +13,6 @@ mod options;
 mod plot;
 mod row;
 
-use std::fs;
-use std::path::Path;
-
 use anyhow::Context;
 use fpcache_datasets::{Bar, Dataset, OpenOptions};
 
@@ -24,6 +21,7 @@ pub use options::{DensityArgs, EXAMPLES};
 use crate::data::announce;
 use crate::run::collected::Collected;
 use crate::run::replaced_file::check_file;
+use crate::run::report::write_plot;
 use crate::verdict::Verdict;
 use measure::{Setting, measure};
 use row::DensityRow;
@@ -38,18 +36,11 @@ pub fn density(arguments: &DensityArgs) -> anyhow::Result<Verdict> {
     let mut rows = Collected::new(arguments.json.as_deref())?;
     let measured = measure_all(arguments, &mut rows);
     let drawn = match arguments.plot.as_deref().filter(|_| !rows.rows().is_empty()) {
-        Some(path) => write_plot(path, rows.rows()),
+        Some(path) => plot::draw(rows.rows()).and_then(|plot| write_plot(path, &plot)),
         None => Ok(()),
     };
     rows.deliver(row::table, measured.and(drawn))?;
     Ok(Verdict::of(rows.rows().iter().map(|row| row.misplaced).sum()))
-}
-
-fn write_plot(path: &Path, rows: &[DensityRow]) -> anyhow::Result<()> {
-    let wrote = fs::write(path, plot::draw(rows)?);
-    wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
-    eprintln!("plot: {}", path.display());
-    Ok(())
 }
 
 fn measure_all(arguments: &DensityArgs, rows: &mut Collected<DensityRow>) -> anyhow::Result<()> {

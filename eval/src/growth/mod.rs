@@ -12,8 +12,8 @@ use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Workload};
 use fpcache_datasets::{Bar, KeyKind, KeySet};
 
-use crate::data::{DataKeys, DataSet, announce};
-use crate::machine::{Calibration, calibrate};
+use crate::data::{DataKeys, DataSet};
+use crate::machine::Calibration;
 use crate::run::collected::Collected;
 use crate::run::host::Host;
 use crate::run::options::RunArgs;
@@ -34,9 +34,7 @@ pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     check_json(arguments.run.json.as_deref())?;
     let bar = Bar::default();
-    let calibration = bar.during("measuring this machine", 1, || {
-        calibrate(arguments.run.calibration_buffer, arguments.run.pages)
-    });
+    let calibration = arguments.run.calibrate(&bar);
     match arguments.run.dataset.key_kind() {
         KeyKind::U64 => {}
         KeyKind::Bytes if arguments.direct => {
@@ -47,8 +45,7 @@ pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
         KeyKind::Bytes => return grow_all::<ByteKeys>(arguments, calibration, &bar),
     }
     if arguments.direct {
-        let dataset = U64Keys::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
-        announce(dataset.notes());
+        let dataset = arguments.run.open::<U64Keys>(&bar)?;
         let mut rows = Collected::new(arguments.run.json.as_deref())?;
         let measured = arguments.orders.iter().try_for_each(|&order| {
             let growth = split::<U64Keys>(arguments, &dataset, order)?;
@@ -65,8 +62,7 @@ fn grow_all<K: DataKeys>(
     calibration: Calibration,
     bar: &Bar,
 ) -> anyhow::Result<Verdict> {
-    let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(bar))?;
-    announce(dataset.notes());
+    let dataset = arguments.run.open::<K>(bar)?;
     let mut rows = Collected::new(arguments.run.json.as_deref())?;
     let measured = arguments.orders.iter().enumerate().try_for_each(|(at, &order)| {
         eprintln!("order {} of {}: {order}", at + 1, arguments.orders.len());

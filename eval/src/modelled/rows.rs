@@ -17,7 +17,7 @@ use crate::made::Recorded;
 use crate::paper::journal::{self, Journal};
 use crate::run::options::RunArgs;
 use crate::run::replaced_file::replace;
-use crate::run::report::{check_json, deliver};
+use crate::run::report::{check_json, deliver, write_recorded};
 use crate::sweep::store::csv;
 use crate::verdict::Verdict;
 
@@ -118,9 +118,7 @@ impl Rows {
         }
         let rows = Recorded::now(self.merged());
         if let Some(json) = self.json.as_deref().filter(|json| *json != Path::new("-")) {
-            let mut bytes = serde_json::to_vec_pretty(&rows)?;
-            bytes.push(b'\n');
-            replace(json, &bytes)?;
+            write_recorded(&rows, json)?;
         }
         self.csv.as_deref().map_or(Ok(()), |path| replace(path, csv(&rows)?.as_bytes()))
     }

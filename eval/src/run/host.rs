@@ -113,6 +113,14 @@ impl<K: DataKeys> Host<K> {
         }
     }
 
+    /// Adds to an error that the memory node has ended, if there is one and it has.
+    pub fn explain_any(host: Option<&mut Self>, error: anyhow::Error) -> anyhow::Error {
+        match host {
+            Some(host) => host.explain(error),
+            None => error,
+        }
+    }
+
     /// Adds to an error that the memory node has ended, if so.
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match &mut self.place {

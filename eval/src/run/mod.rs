@@ -27,7 +27,7 @@ use fpcache_datasets::{Bar, KeyKind, KeySet, count};
 use hashbrown::HashMap;
 
 use crate::data::{DataKeys, announce};
-use crate::machine::{Calibration, Machine, calibrate};
+use crate::machine::{Calibration, Machine};
 use crate::systems::SystemName;
 use crate::systems::fpcache::FpCache;
 use crate::systems::jakiro::Jakiro;
@@ -60,20 +60,14 @@ fn run_over<K: DataKeys>(arguments: &RunArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     report::check_json(arguments.json.as_deref())?;
     let bar = Bar::default();
-    let calibration =
-        bar.during("measuring this machine", 1, || calibrate(arguments.calibration_buffer, arguments.pages));
-    let dataset = K::open(&arguments.dataset, &arguments.open_options(&bar))?;
-    announce(dataset.notes());
-
+    let calibration = arguments.calibrate(&bar);
+    let dataset = arguments.open::<K>(&bar)?;
     let mut host = match arguments.systems.contains(&SystemName::Fpcache) {
         true => Some(Host::<K>::start(arguments, &dataset, 0)?),
         false => None,
     };
     let measured = measure(arguments, &dataset, host.as_mut(), &bar, calibration);
-    let rows = measured.map_err(|error| match &mut host {
-        Some(host) => host.explain(error),
-        None => error,
-    })?;
+    let rows = measured.map_err(|error| Host::explain_any(host.as_mut(), error))?;
     report(arguments, &rows)
 }
 

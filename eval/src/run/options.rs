@@ -12,12 +12,12 @@ use fpcache_client::{
     ByteKeys, ClientConfig, GroupChoice, Plan, PlanChoice, RecordShape, TableParameters, WidthChoice,
 };
 use fpcache_datasets::requests::{Distribution, RequestOptions};
-use fpcache_datasets::{Bar, Duplicates, OpenOptions, Spec, Unsorted, time};
+use fpcache_datasets::{Bar, Duplicates, KeySet, OpenOptions, Spec, Unsorted, time};
 use fpcache_memserver::capacity;
 
 use crate::counts::positive_count;
-use crate::data::{DataKeys, KeyLengths, Stream};
-use crate::machine::{Calibration, Machine};
+use crate::data::{DataKeys, KeyLengths, Stream, announce};
+use crate::machine::{Calibration, Machine, calibrate};
 use crate::node::{NodeOptions, capacity_for};
 use crate::pages::MemoryPages;
 use crate::run::cache::CacheArgs;
@@ -380,6 +380,21 @@ impl RunArgs {
             }
         }
         systems
+    }
+
+    /// Reads or generates the data set, and prints the notes on it.
+    ///
+    /// # Errors
+    /// As for [`DataKeys::open`].
+    pub fn open<K: DataKeys>(&self, bar: &Bar) -> anyhow::Result<K::Set> {
+        let dataset = K::open(&self.dataset, &self.open_options(bar))?;
+        announce(dataset.notes());
+        Ok(dataset)
+    }
+
+    /// Measures this machine.
+    pub fn calibrate(&self, bar: &Bar) -> Calibration {
+        bar.during("measuring this machine", 1, || calibrate(self.calibration_buffer, self.pages))
     }
 
     /// How the data set is opened.

@@ -41,6 +41,13 @@ pub fn write_recorded<T: Serialize>(rows: &[Recorded<T>], path: &Path) -> anyhow
     replace(path, &json)
 }
 
+/// Writes a plot, and says where it is.
+pub fn write_plot(path: &Path, plot: &str) -> anyhow::Result<()> {
+    std::fs::write(path, plot).with_context(|| format!("writing the plot to {}", path.display()))?;
+    eprintln!("plot: {}", path.display());
+    Ok(())
+}
+
 /// Finds out now, rather than after minutes of work, whether the figures can be written; what is
 /// there stays until they replace it, and nothing stays where nothing was.
 pub fn check_json(path: Option<&Path>) -> anyhow::Result<()> {

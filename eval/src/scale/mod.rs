@@ -2,16 +2,16 @@
 //! lookup waits for memory, and in larger ones for page tables too, so each point is compared with
 //! a chain of reads over a buffer as large as the system's table.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
-use fpcache_datasets::{Bar, KeyKind, KeySet, Spec};
+use fpcache_datasets::{Bar, KeyKind, Spec};
 
 use crate::counts::positive_count;
-use crate::data::{DataKeys, announce};
+use crate::data::DataKeys;
 use crate::machine::{Calibration, calibrate};
 use crate::plot::figure::{Axis, Reading, Series, Steps, Unit};
 use crate::plot::sheet::sheet;
@@ -20,7 +20,7 @@ use crate::run::host::Host;
 use crate::run::measure;
 use crate::run::options::RunArgs;
 use crate::run::replaced_file::check_file;
-use crate::run::report::ratio_of;
+use crate::run::report::{ratio_of, write_plot};
 use crate::run::row::Row;
 use crate::systems::SystemName;
 use crate::table::new_table;
@@ -92,7 +92,10 @@ pub fn scale(arguments: &ScaleArgs) -> anyhow::Result<Verdict> {
     let mut rows = Collected::new(arguments.run.json.as_deref())?;
     let measured = measure_all(&points, &mut rows);
     let name = arguments.run.dataset.to_string();
-    let drawn = if rows.rows().is_empty() { Ok(()) } else { write_plot(&path, &name, rows.rows()) };
+    let drawn = match rows.rows() {
+        [] => Ok(()),
+        rows => plot(&name, rows).and_then(|plot| write_plot(&path, &plot)),
+    };
     rows.deliver(|rows| table(&name, rows), measured.and(drawn))?;
     Ok(Verdict::of(rows.rows().iter().map(|row| row.mismatches).sum()))
 }
@@ -109,28 +112,18 @@ fn measure_all(points: &[RunArgs], rows: &mut Collected<Row>) -> anyhow::Result<
     Ok(())
 }
 
-fn write_plot(path: &Path, name: &str, rows: &[Row]) -> anyhow::Result<()> {
-    let wrote = std::fs::write(path, plot(name, rows)?);
-    wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
-    eprintln!("plot: {}", path.display());
-    Ok(())
-}
-
 /// One number of keys: lookups, and then, when the memory is free again, the reads that those of
 /// each system are held against.
 fn point<K: DataKeys>(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<Vec<Row>> {
     let mut rows = {
-        let dataset = K::open(&run.dataset, &run.open_options(bar))?;
-        announce(dataset.notes());
+        let dataset = run.open::<K>(bar)?;
         let mut host = match run.systems.contains(&SystemName::Fpcache) {
             true => Some(Host::<K>::start(run, &dataset, ordinal)?),
             false => None,
         };
         // The buffer's size is known once the table is there.
-        measure(run, &dataset, host.as_mut(), bar, UNKNOWN).map_err(|error| match &mut host {
-            Some(host) => host.explain(error),
-            None => error,
-        })?
+        let measured = measure(run, &dataset, host.as_mut(), bar, UNKNOWN);
+        measured.map_err(|error| Host::explain_any(host.as_mut(), error))?
     };
     let sizes: Vec<u64> = rows.iter().map(footprint).collect();
     let calibrations = calibrations(&sizes, |bytes| {

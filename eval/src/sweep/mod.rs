@@ -12,8 +12,8 @@ use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
 use fpcache_datasets::{Bar, KeyKind, KeySet};
 
-use crate::data::{DataKeys, announce};
-use crate::machine::{Calibration, Machine, calibrate};
+use crate::data::DataKeys;
+use crate::machine::{Calibration, Machine};
 use crate::made::Made;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
@@ -64,11 +64,8 @@ fn sweep_over<K: DataKeys>(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         store.refuse_other_build(&Made::now())?;
         eprintln!("{}", on_interruption(arguments.fresh));
         let bar = Bar::default();
-        let calibration = bar.during("measuring this machine", 1, || {
-            calibrate(arguments.run.calibration_buffer, arguments.run.pages)
-        });
-        let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
-        announce(dataset.notes());
+        let calibration = arguments.run.calibrate(&bar);
+        let dataset = arguments.run.open::<K>(&bar)?;
         store.refuse_other_source(dataset.source())?;
         let mut sweep = Sweep::<K>::new(arguments, &dataset, &bar, calibration);
         sweep.run(&left, None, &mut store)?;
@@ -152,11 +149,7 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
             let show = self.arguments.over.show(point.value);
             eprintln!("point {} of {}: {} {show}", at + 1, points.len(), self.arguments.over.name());
             let rows = self.measure(point, host.as_mut(), store);
-            let rows = rows.map_err(|error| match &mut host {
-                Some(host) => host.explain(error),
-                None => error,
-            })?;
-            store.add(rows)?;
+            store.add(rows.map_err(|error| Host::explain_any(host.as_mut(), error))?)?;
         }
         Ok(())
     }

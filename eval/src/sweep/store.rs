@@ -19,6 +19,7 @@ use crate::machine::Machine;
 use crate::made::{Made, Recorded};
 use crate::plot::sheet::MARK;
 use crate::run::replaced_file::{check_file, replace};
+use crate::run::report::write_recorded;
 use crate::run::row::Row;
 use crate::run::setting::PointTag;
 use crate::sweep::plot;
@@ -188,9 +189,7 @@ impl Store {
     /// # Errors
     /// As for [`add`](Self::add).
     pub fn write(&self) -> anyhow::Result<()> {
-        let mut json = serde_json::to_vec_pretty(&self.rows)?;
-        json.push(b'\n');
-        replace(&self.json, &json)?;
+        write_recorded(&self.rows, &self.json)?;
         let rows = self.rows();
         // Rows of a release that did not say what made them have no such columns, and then none may
         // have them.

@@ -20,8 +20,8 @@ use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::requests::{Growth, Workload};
 use fpcache_datasets::{Bar, KeyKind, KeySet};
 
-use crate::data::{DataKeys, DataSet, announce};
-use crate::machine::{Machine, calibrate};
+use crate::data::{DataKeys, DataSet};
+use crate::machine::Machine;
 use crate::run::host::Host;
 use crate::run::report::{check_json, deliver};
 use crate::verdict::Verdict;
@@ -53,11 +53,8 @@ fn ycsb_over<K: DataKeys>(arguments: &YcsbArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     check_json(arguments.run.json.as_deref())?;
     let bar = Bar::default();
-    let calibration = bar.during("measuring this machine", 1, || {
-        calibrate(arguments.run.calibration_buffer, arguments.run.pages)
-    });
-    let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
-    announce(dataset.notes());
+    let calibration = arguments.run.calibrate(&bar);
+    let dataset = arguments.run.open::<K>(&bar)?;
     let workloads = arguments.workloads();
     let growth = held_back::<K>(arguments, &workloads, &dataset);
     let run = with_room::<K>(&arguments.run, &dataset, (growth.loaded.len() + growth.inserts.len()) as u64);
