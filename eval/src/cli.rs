@@ -172,6 +172,31 @@ impl Default for Command {
     }
 }
 
+/// What tests of options share.
+#[cfg(test)]
+pub mod testing {
+    use std::fmt::Debug;
+
+    use super::{Cli, Command};
+
+    /// A command with these options.
+    pub fn command(name: &str, options: &str) -> Result<Command, String> {
+        let words = ["fpcache-eval", name].into_iter().chain(options.split_whitespace());
+        Ok(Cli::of(words).map_err(|error| error.to_string())?.command.unwrap_or_default())
+    }
+
+    /// Each of these options is refused in words that name the remedy.
+    pub fn assert_refused<T: Debug>(
+        parse: impl Fn(&str) -> Result<T, String>,
+        options_and_remedies: &[(&str, &str)],
+    ) {
+        for (options, remedy) in options_and_remedies {
+            let error = parse(options).expect_err(options);
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -147,16 +147,12 @@ impl DensityArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     fn parse(options: &str) -> Result<DensityArgs, String> {
-        let words = ["fpcache-eval", "density"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|error| error.to_string())?.command {
-            Some(Command::Density(arguments)) => {
-                arguments.validate().map_err(|error| error.to_string()).map(|()| *arguments)
-            }
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Density(arguments) = command("density", options)? else { panic!("no `density`") };
+        arguments.validate().map(|()| *arguments).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -170,7 +166,7 @@ mod tests {
     fn options_are_lists_and_mistakes_are_told_with_what_would_do() {
         let arguments = parse("--dataset ipv4,uniform:1M --form plain --epsilon 8,16").expect("good options");
         assert_eq!((arguments.datasets.len(), arguments.epsilon), (2, vec![8, 16]));
-        for (options, remedy) in [
+        let cases = [
             ("--dataset words", "integers"),
             ("--fill 0", "share"),
             ("--form tree", "plain"),
@@ -180,9 +176,7 @@ mod tests {
             ("--lookups 0", "above 0"),
             ("--form plain --slot-bytes 264", "24 to 64"),
             ("--form pilots,seeded --slot-bytes 72", "--form seeded"),
-        ] {
-            let error = parse(options).expect_err(options);
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(parse, &cases);
     }
 }

@@ -72,17 +72,15 @@ pub fn explain(arguments: &ExplainArgs) -> anyhow::Result<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::command;
 
     /// The rows of a run with these options.
     fn rows(options: &str) -> Vec<serde_json::Value> {
         let folder = tempfile::tempdir().expect("a folder");
         let json = folder.path().join("rows.json");
         let options = format!("{options} --json {}", json.display());
-        let words = ["fpcache-eval", "explain"].into_iter().chain(options.split_whitespace());
-        let Some(Command::Explain(arguments)) = Cli::of(words).expect("options").command else {
-            panic!("no `explain`")
-        };
+        let Ok(Command::Explain(arguments)) = command("explain", &options) else { panic!("no `explain`") };
         assert_eq!(explain(&arguments).expect("a run"), Verdict::AllRight);
         serde_json::from_slice(&std::fs::read(&json).expect("rows")).expect("JSON")
     }

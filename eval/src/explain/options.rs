@@ -251,16 +251,12 @@ impl ExplainArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     fn parse(options: &str) -> Result<ExplainArgs, String> {
-        let words = ["fpcache-eval", "explain"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|error| error.to_string())?.command {
-            Some(Command::Explain(arguments)) => {
-                arguments.validate().map_err(|error| error.to_string()).map(|()| *arguments)
-            }
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Explain(arguments) = command("explain", options)? else { panic!("no `explain`") };
+        arguments.validate().map(|()| *arguments).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -283,18 +279,16 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_what_would_do() {
-        for (options, remedy) in [
+        let cases = [
             ("--dataset words", "integers"),
             ("--fill 0", "share"),
-            ("--theta -1", "0.99"),
+            ("--theta=-1", "0.99"),
             ("--theta nan", "0.99"),
             ("--negative 2", "from 0 to 1"),
             ("--round-trip nan", "2000"),
             ("--value-bytes 128 --form plain", "pilots"),
             ("--budget many", "many"),
-        ] {
-            let error = parse(&options.replace(" -1", "=-1")).expect_err(options);
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(parse, &cases);
     }
 }

@@ -157,14 +157,12 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     fn parse(options: &str) -> Result<Box<FabricArgs>, String> {
-        let words = ["fpcache-eval", "fabric"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|error| error.to_string())?.command {
-            Some(Command::Fabric(arguments)) => Ok(arguments),
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Fabric(arguments) = command("fabric", options)? else { panic!("no `fabric`") };
+        Ok(arguments)
     }
 
     #[test]
@@ -172,11 +170,7 @@ mod tests {
         let tasks = parse("--bytes 8,64 --batch 1,16").expect("good options").tasks();
         let of = |verb| tasks.iter().filter(|task| task.verb == verb).count();
         assert_eq!(Verb::ALL.map(of), [4, 4, 2, 2, 4, 4]);
-        for (options, remedy) in
-            [("--transport bird", "shm"), ("--bytes 4", "8..=4096"), ("--seconds 0", "0.001")]
-        {
-            let error = parse(options).expect_err(options);
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        let cases = [("--transport bird", "shm"), ("--bytes 4", "8..=4096"), ("--seconds 0", "0.001")];
+        assert_refused(parse, &cases);
     }
 }

@@ -75,17 +75,12 @@ impl GrowthArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     fn parse(options: &str) -> Result<GrowthArgs, String> {
-        let words = ["fpcache-eval", "growth"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|e| e.to_string())?.command {
-            Some(Command::Growth(arguments)) => {
-                arguments.validate().map_err(|e| e.to_string())?;
-                Ok(*arguments)
-            }
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Growth(arguments) = command("growth", options)? else { panic!("no `growth`") };
+        arguments.validate().map(|()| *arguments).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -98,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_what_does() {
-        for (options, remedy) in [
+        let cases = [
             ("", "--dataset"),
             ("--dataset ipv4 --order up", "descending"),
             ("--dataset ipv4 --factor 1", "above 1"),
@@ -106,9 +101,7 @@ mod tests {
             ("--dataset ipv4 --insert-batch 0", "1..=1024"),
             ("--dataset ipv4 --url shm://fpcache", "omit it"),
             ("--dataset ipv4 --negative 0.1", "omit it"),
-        ] {
-            let error = parse(options).unwrap_err();
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(parse, &cases);
     }
 }

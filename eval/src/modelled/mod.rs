@@ -212,23 +212,40 @@ impl<'a> Modelled<'a> {
     }
 }
 
+/// What tests of modelled experiments share.
+#[cfg(test)]
+pub mod testing {
+    use serde_json::Value;
+
+    /// The rows of a file without how and when they were made.
+    pub fn rows_in(file: &std::path::Path) -> Vec<Value> {
+        let text = std::fs::read_to_string(file).expect("JSON");
+        let mut rows: Vec<Value> = serde_json::from_str(&text).expect("rows");
+        rows.iter_mut().filter_map(Value::as_object_mut).for_each(|row| drop(row.remove("made")));
+        rows
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::testing::rows_in;
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     fn parse(options: &str) -> RunArgs {
-        let words = ["fpcache-eval", "run", "--transport", "nic:cx6-100g"].into_iter();
-        let words = words.chain(options.split_whitespace());
-        match Cli::of(words).expect("options").command {
-            Some(Command::Run(arguments)) => *arguments,
-            other => panic!("{other:?}"),
-        }
+        let Command::Run(arguments) =
+            command("run", &format!("--transport nic:cx6-100g {options}")).expect("options")
+        else {
+            panic!("no `run`")
+        };
+        *arguments
     }
 
     #[test]
     fn contradictions_are_refused_with_what_there_is() {
-        for (options, remedy) in [
+        let refused = |options: &str| run(&parse(options), "cx6-100g").map_err(|error| format!("{error:#}"));
+        let cases = [
             ("--dataset words", "uniform"),
             ("--dataset uniform:10K --system fpcache,hashmap", "smart"),
             ("--dataset uniform:10K --threads 2", "--clients"),
@@ -252,10 +269,8 @@ mod tests {
             // Before this many keys are drawn.
             ("--dataset uniform:2G --key-bytes 128 --value-bytes 128", "of this machine"),
             ("--dataset uniform:10K --cache 1KiB", "raise"),
-        ] {
-            let error = format!("{:#}", run(&parse(options), "cx6-100g").expect_err(options));
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(refused, &cases);
     }
 
     #[test]
@@ -270,7 +285,7 @@ mod tests {
                 file.display()
             );
             assert_eq!(run(&parse(&options), "cx6-100g").expect("figures"), Verdict::AllRight);
-            rows_of(&file)
+            rows_in(&file)
         };
         let first = rows("first");
         assert_eq!(first.len(), experiment::SystemName::ALL.len());
@@ -287,14 +302,6 @@ mod tests {
         assert_eq!(first, rows("second"));
     }
 
-    /// The rows of a file without how and when they were made.
-    fn rows_of(file: &std::path::Path) -> Vec<serde_json::Value> {
-        let text = std::fs::read_to_string(file).expect("JSON");
-        let mut rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
-        rows.iter_mut().filter_map(|row| row.as_object_mut()).for_each(|row| drop(row.remove("made")));
-        rows
-    }
-
     fn rows(options: &str) -> Vec<serde_json::Value> {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("rows.json");
@@ -302,7 +309,7 @@ mod tests {
             format!("--dataset uniform:20K --lookups 10K --clients 48 {options} --json {}", file.display());
         assert_eq!(run(&parse(&options), "cx6-100g").expect("figures"), Verdict::AllRight);
         assert!(!folder.path().join("rows.json.runs").exists(), "finished runs are not kept any more");
-        rows_of(&file)
+        rows_in(&file)
     }
 
     #[test]
@@ -363,7 +370,7 @@ mod tests {
         );
         let error = format!("{:#}", run(&parse(&options), "cx6-100g").expect_err("no room for models"));
         assert!(error.contains("1 of 3") && error.contains("fpcache"), "{error}");
-        let rows = rows_of(&file);
+        let rows = rows_in(&file);
         assert_eq!(rows.len(), 3);
         assert!(rows[1]["error"].as_str().is_some_and(|why| why.contains("raise")), "{}", rows[1]);
         assert!(rows[0]["per_second"].is_number() && rows[2]["per_second"].is_number(), "{rows:?}");

@@ -116,14 +116,15 @@ fn points(arguments: &SweepArgs) -> anyhow::Result<Vec<Point>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
+    use crate::modelled::testing::rows_in;
 
     fn parse(options: &str) -> SweepArgs {
-        let words = ["fpcache-eval", "sweep"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).expect("options").command {
-            Some(Command::Sweep(arguments)) => *arguments,
-            other => panic!("{other:?}"),
-        }
+        let Command::Sweep(arguments) = command("sweep", options).expect("options") else {
+            panic!("no `sweep`")
+        };
+        *arguments
     }
 
     fn rows(options: &str) -> Vec<serde_json::Value> {
@@ -137,8 +138,7 @@ mod tests {
             false => options,
         };
         assert_eq!(crate::sweep::sweep(&parse(&options)).expect("figures"), Verdict::AllRight);
-        let text = std::fs::read_to_string(file).expect("JSON");
-        serde_json::from_str(&text).expect("rows")
+        rows_in(&file)
     }
 
     #[test]
@@ -198,12 +198,9 @@ mod tests {
     #[test]
     fn one_seed_gives_the_same_rows_twice_and_another_does_not() {
         let of = |seed: u64| {
-            let mut rows = rows(&format!(
+            rows(&format!(
                 "--transport nic:cx6-100g --over clients --values 6,48 --system fpcache,rolex,chime --seed {seed}"
-            ));
-            // How and when they were made.
-            rows.iter_mut().filter_map(|row| row.as_object_mut()).for_each(|row| drop(row.remove("made")));
-            rows
+            ))
         };
         let first = of(1);
         assert_eq!(first, of(1));
@@ -212,7 +209,11 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused_with_what_there_is() {
-        for (options, remedy) in [
+        let run = |options: &str| {
+            let arguments = parse(&format!("--dataset uniform:10K {options}"));
+            crate::sweep::sweep(&arguments).map_err(|error| format!("{error:#}"))
+        };
+        let cases = [
             ("--over nic --values cx9", "cx6-100g"),
             ("--over nic --values cx6-100g --transport nic:cx5-100g", "is what is swept"),
             ("--over clients --values 48", "nic:cx6-100g"),
@@ -226,11 +227,8 @@ mod tests {
             ("--over fill --values 0.5,0.9 --system smart,chime --transport nic:cx6-100g", "needs fpcache"),
             ("--over fingerprint-bits --values 8 --system smart --transport nic:cx6-100g", "needs fpcache"),
             ("--over fill --values 0.5 --parameters best --transport nic:cx6-100g", "--fill is a parameter"),
-        ] {
-            let options = format!("--dataset uniform:10K {options}");
-            let error = format!("{:#}", crate::sweep::sweep(&parse(&options)).expect_err(&options));
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(run, &cases);
     }
 
     #[test]
@@ -243,8 +241,7 @@ mod tests {
         );
         let error = format!("{:#}", crate::sweep::sweep(&parse(&options)).expect_err("no room for models"));
         assert!(error.contains("1 of 4") && error.contains("fpcache 1KiB"), "{error}");
-        let text = std::fs::read_to_string(folder.path().join("results.json")).expect("JSON");
-        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
+        let rows = rows_in(&folder.path().join("results.json"));
         assert_eq!(rows.iter().filter(|row| row["per_second"].is_number()).count(), 3, "{rows:?}");
         let csv = std::fs::read_to_string(folder.path().join("results.csv")).expect("CSV");
         let lines: Vec<&str> = csv.lines().collect();

@@ -103,28 +103,30 @@ fn draw(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
+    use crate::modelled::testing::rows_in;
 
     fn parse(options: &str) -> YcsbArgs {
-        let words = ["fpcache-eval", "ycsb", "--transport", "nic:cx6-100g"].into_iter();
-        match Cli::of(words.chain(options.split_whitespace())).expect("options").command {
-            Some(Command::Ycsb(arguments)) => *arguments,
-            other => panic!("{other:?}"),
-        }
+        let Command::Ycsb(arguments) =
+            command("ycsb", &format!("--transport nic:cx6-100g {options}")).expect("options")
+        else {
+            panic!("no `ycsb`")
+        };
+        *arguments
+    }
+
+    fn rows(options: &str) -> Vec<serde_json::Value> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("rows.json");
+        let options = format!("--dataset uniform:20K --cache 300KB {options} --json {}", file.display());
+        assert_eq!(crate::ycsb::ycsb(&parse(&options)).expect("figures"), Verdict::AllRight);
+        rows_in(&file)
     }
 
     #[test]
     fn every_workload_has_a_row_for_each_system_with_right_answers() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("rows.json");
-        let options = format!(
-            "--dataset uniform:20K --ops 6K --clients 48 --cache 300KB --workload A,C,D,E,F --system fpcache,smart,sherman \
-             --json {}",
-            file.display()
-        );
-        assert_eq!(crate::ycsb::ycsb(&parse(&options)).expect("figures"), Verdict::AllRight);
-        let text = std::fs::read_to_string(file).expect("JSON");
-        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
+        let rows = rows("--ops 6K --clients 48 --workload A,C,D,E,F --system fpcache,smart,sherman");
         assert_eq!(rows.len(), 5 * 3);
         let tally = |row: &serde_json::Value, field: &str| row["tally"][field].as_f64().expect("a count");
         for row in &rows {
@@ -148,16 +150,10 @@ mod tests {
 
     #[test]
     fn the_newest_keys_are_those_whose_inserts_have_ended() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("rows.json");
-        let options = format!(
-            "--dataset uniform:20K --ops 20K --clients 192 --cache 300KB --workload D --mix read=0.5,update=0.3,insert=0.2 \
-             --dist latest:0.99 --system fpcache,smart,dmtree --json {}",
-            file.display()
+        let rows = rows(
+            "--ops 20K --clients 192 --workload D --mix read=0.5,update=0.3,insert=0.2 --dist latest:0.99 \
+             --system fpcache,smart,dmtree",
         );
-        assert_eq!(crate::ycsb::ycsb(&parse(&options)).expect("figures"), Verdict::AllRight);
-        let text = std::fs::read_to_string(file).expect("JSON");
-        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
         assert_eq!(rows.len(), 6);
         for row in &rows {
             assert!(row["tally"]["lookups"].as_u64() > Some(5_000), "{row}");
@@ -171,29 +167,17 @@ mod tests {
 
     #[test]
     fn one_seed_gives_the_same_rows_twice_and_another_does_not() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let rows = |seed: u64| {
-            let file = folder.path().join("rows.json");
-            let options = format!(
-                "--dataset uniform:20K --ops 6K --clients 48 --cache 300KB --workload A,D,E \
-                 --system fpcache,rolex,dmtree --seed {seed} --json {}",
-                file.display()
-            );
-            crate::ycsb::ycsb(&parse(&options)).expect("figures");
-            let text = std::fs::read_to_string(file).expect("JSON");
-            let mut rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
-            // How and when they were made.
-            rows.iter_mut().filter_map(|row| row.as_object_mut()).for_each(|row| drop(row.remove("made")));
-            rows
-        };
-        let first = rows(1);
-        assert_eq!(first, rows(1));
-        assert_ne!(first, rows(2));
+        let options = "--ops 6K --clients 48 --workload A,D,E --system fpcache,rolex,dmtree";
+        let of = |seed: u64| rows(&format!("{options} --seed {seed}"));
+        let first = of(1);
+        assert_eq!(first, of(1));
+        assert_ne!(first, of(2));
     }
 
     #[test]
     fn contradictions_are_refused_with_what_there_is() {
-        for (options, remedy) in [
+        let run = |options: &str| crate::ycsb::ycsb(&parse(options)).map_err(|error| format!("{error:#}"));
+        let cases = [
             ("--dataset uniform:10K --workload A --duration 3s", "--ops"),
             ("--dataset uniform:10K --workload A --rate 1K", "one operation after the other"),
             ("--dataset uniform:10K --workload A --writes-in-flight 2", "wait for each"),
@@ -205,9 +189,7 @@ mod tests {
             ("--dataset uniform:10K --workload D --ops 6K --inserts 5", "--ops"),
             ("--dataset uniform:10K --workload A --negative 0.5", "omit it"),
             ("--dataset words --workload A", "uniform"),
-        ] {
-            let error = format!("{:#}", crate::ycsb::ycsb(&parse(options)).expect_err(options));
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(run, &cases);
     }
 }

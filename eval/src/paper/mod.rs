@@ -288,17 +288,16 @@ fn table_of_filters(rows: &[Filtered]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
+    use crate::modelled::testing::rows_in;
     use fpcache_workbench::BuildError;
     use fpcache_workbench::experiment::Run;
     use fpcache_workbench::paper::{Claim, Keys};
 
     fn parse(options: &str) -> Result<PaperArgs, String> {
-        let words = ["fpcache-eval", "paper"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|error| error.to_string())?.command {
-            Some(Command::Paper(arguments)) => Ok(*arguments),
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Paper(arguments) = command("paper", options)? else { panic!("no `paper`") };
+        Ok(*arguments)
     }
 
     #[test]
@@ -308,15 +307,7 @@ mod tests {
             let file = folder.path().join(name);
             let options = format!("{options} --scale 20K --json {}", file.display());
             paper(&parse(&options).expect("options")).expect("figures");
-            let text = std::fs::read_to_string(file).expect("JSON");
-            // All but how and when it was made.
-            let rows: Vec<serde_json::Map<String, serde_json::Value>> =
-                serde_json::from_str(&text).expect("rows");
-            let without = |mut row: serde_json::Map<_, _>| {
-                row.remove("made");
-                row
-            };
-            format!("{:?}", rows.into_iter().map(without).collect::<Vec<_>>())
+            format!("{:?}", rows_in(&file))
         };
         let first = json("first", "--figure 11 --seed 1");
         assert!(first.contains("tally"), "{first}");
@@ -332,10 +323,7 @@ mod tests {
             parse(&format!("--figure 11 --scale 20K --json {}", file.display())).expect("options");
         let figures = || {
             paper(&arguments).expect("figures");
-            let text = std::fs::read_to_string(&file).expect("JSON");
-            let mut rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
-            rows.iter_mut().filter_map(|row| row.as_object_mut()).for_each(|row| drop(row.remove("made")));
-            rows
+            rows_in(&file)
         };
         let whole = figures();
         let runs = Journal::beside(&file);
@@ -429,20 +417,15 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_what_there_is() {
-        for (options, remedy) in [
+        let cases = [
             ("--figure 6 --table 2", "--table"),
             ("--nic cx9", "cx6-100g"),
             ("--paper other", "fpcache"),
             ("--scale 0", "2M"),
-        ] {
-            let error = parse(options).expect_err(options);
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
-        for (options, remedy) in
-            [("--figure 99", "figure 6"), ("--table 7", "table 2"), ("--scale 61M", "60M")]
-        {
-            let error = paper(&parse(options).expect(options)).expect_err(options).to_string();
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(parse, &cases);
+        let run = |options: &str| paper(&parse(options)?).map_err(|error| error.to_string());
+        let cases = [("--figure 99", "figure 6"), ("--table 7", "table 2"), ("--scale 61M", "60M")];
+        assert_refused(run, &cases);
     }
 }

@@ -175,7 +175,8 @@ impl PeersArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::command;
 
     #[test]
     fn clients_and_memory_nodes_wait_as_those_of_other_systems_do() {
@@ -186,8 +187,7 @@ mod tests {
             ("awake", second, Some(Duration::ZERO)),
             ("asleep", Duration::ZERO, Some(Duration::ZERO)),
         ] {
-            let words = ["fpcache-eval", "peers", "--waiting", waiting];
-            let Some(Command::Peers(arguments)) = Cli::of(words).expect("options").command else {
+            let Ok(Command::Peers(arguments)) = command("peers", &format!("--waiting {waiting}")) else {
                 panic!("no `peers`")
             };
             let config = arguments.client_config().expect("options");

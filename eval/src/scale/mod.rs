@@ -232,14 +232,12 @@ fn plot(name: &str, rows: &[Row]) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     fn parse(options: &str) -> Result<Vec<RunArgs>, String> {
-        let words = ["fpcache-eval", "scale"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|e| e.to_string())?.command {
-            Some(Command::Scale(arguments)) => arguments.points().map_err(|e| e.to_string()),
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Scale(arguments) = command("scale", options)? else { panic!("no `scale`") };
+        arguments.points().map_err(|error| error.to_string())
     }
 
     #[test]
@@ -252,15 +250,13 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_what_does() {
-        for (options, remedy) in [
+        let cases = [
             ("--keys 1M", "--dataset"),
             ("--dataset uniform:1M --keys 1M", "name alone"),
             ("--dataset uniform --keys 0", "above 0"),
             ("--dataset uniform --url shm://fpcache", "omit it"),
-        ] {
-            let error = parse(options).unwrap_err();
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(parse, &cases);
     }
 
     /// One buffer, as large as the largest system's memory, flattered the others.

@@ -252,17 +252,12 @@ impl SweepArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     fn parse(options: &str) -> Result<SweepArgs, String> {
-        let words = ["fpcache-eval", "sweep"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|e| e.to_string())?.command {
-            Some(Command::Sweep(arguments)) => {
-                arguments.points().map_err(|e| format!("{e:#}"))?;
-                Ok(*arguments)
-            }
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Sweep(arguments) = command("sweep", options)? else { panic!("no `sweep`") };
+        arguments.points().map(|_| *arguments).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -311,7 +306,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_what_does() {
-        for (options, remedy) in [
+        let cases = [
             ("--dataset ipv4 --values 8", "--over"),
             ("--dataset ipv4 --over epsilon", "--values"),
             ("--over epsilon --values 8", "--dataset"),
@@ -340,9 +335,7 @@ mod tests {
             ("--dataset ipv4 --over epsilon --values 8 --plans range --plan auto", "--plan"),
             ("--dataset ipv4 --over epsilon --values 8 --url shm://x", "omit --url"),
             ("--dataset ipv4 --over epsilon --values 8 --cold", "--cache"),
-        ] {
-            let error = parse(options).unwrap_err();
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(parse, &cases);
     }
 }

@@ -57,22 +57,17 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::cli::{Cli, Command};
+    use crate::cli::Command;
+    use crate::cli::testing::{assert_refused, command};
 
     #[test]
     fn loads_are_named_and_counted() {
-        let parse = |options: &str| {
-            let words = ["fpcache-eval", "waits"].into_iter().chain(options.split_whitespace());
-            match Cli::of(words).map_err(|error| error.to_string())?.command {
-                Some(Command::Waits(arguments)) => Ok(arguments),
-                other => Err(format!("{other:?}")),
-            }
+        let Ok(Command::Waits(arguments)) = command("waits", "--load idle,one-key --keys 1M --seconds 0.5")
+        else {
+            panic!("good options")
         };
-        let arguments = parse("--load idle,one-key --keys 1M --seconds 0.5").expect("good options");
         assert_eq!((arguments.loads.len(), arguments.keys), (2, 1_000_000));
-        for (options, remedy) in [("--load busy", "one-key"), ("--keys 0", "2M"), ("--seconds 0", "0.01")] {
-            let error = parse(options).expect_err(options);
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        let cases = [("--load busy", "one-key"), ("--keys 0", "2M"), ("--seconds 0", "0.01")];
+        assert_refused(|options| command("waits", options), &cases);
     }
 }

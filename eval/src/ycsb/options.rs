@@ -223,17 +223,12 @@ pub fn end_in_words(end: End) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::testing::{assert_refused, command};
     use crate::cli::{Cli, Command};
 
     fn parse(options: &str) -> Result<YcsbArgs, String> {
-        let words = ["fpcache-eval", "ycsb"].into_iter().chain(options.split_whitespace());
-        match Cli::of(words).map_err(|e| e.to_string())?.command {
-            Some(Command::Ycsb(arguments)) => {
-                arguments.validate().map_err(|e| e.to_string())?;
-                Ok(*arguments)
-            }
-            other => Err(format!("{other:?}")),
-        }
+        let Command::Ycsb(arguments) = command("ycsb", options)? else { panic!("no `ycsb`") };
+        arguments.validate().map(|()| *arguments).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -249,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_what_does() {
-        for (options, remedy) in [
+        let cases = [
             ("--dataset ipv4", "--workload"),
             ("--workload A", "--dataset"),
             ("--dataset ipv4 --workload G", "paper-e"),
@@ -268,10 +263,8 @@ mod tests {
             ("--dataset ipv4 --workload A --writes-in-flight 2 --group 2", "leave one away"),
             ("--dataset ipv4 --workload A --writes-in-flight 2 --rate 1000", "leave one away"),
             ("--dataset ipv4 --workload A --ops 10 --group 32", "smaller batch"),
-        ] {
-            let error = parse(options).unwrap_err();
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
+        ];
+        assert_refused(parse, &cases);
     }
 
     #[test]

@@ -1,16 +1,10 @@
 use super::*;
-use crate::cli::{Cli, Command};
-use clap::Parser;
+use crate::cli::Command;
+use crate::cli::testing::{assert_refused, command};
 
 fn parse(options: &str) -> Result<RunArgs, String> {
-    let words = ["fpcache-eval", "run"].into_iter().chain(options.split_whitespace());
-    match Cli::try_parse_from(words).map_err(|e| e.to_string())?.command {
-        Some(Command::Run(arguments)) => {
-            arguments.validate().map_err(|e| e.to_string())?;
-            Ok(*arguments)
-        }
-        other => Err(format!("{other:?}")),
-    }
+    let Command::Run(arguments) = command("run", options)? else { panic!("no `run`") };
+    arguments.validate().map(|()| *arguments).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -26,7 +20,7 @@ fn defaults_measure_all_systems() {
 
 #[test]
 fn what_makes_no_sense_is_refused_with_what_does() {
-    for (options, remedy) in [
+    let cases = [
         ("", "--dataset"),
         ("--dataset facebook", "fb:16M"),
         ("--dataset ipv4 --system redis", "hashmap"),
@@ -82,10 +76,8 @@ fn what_makes_no_sense_is_refused_with_what_does() {
         ("--dataset ipv4 --store-dir x --fsync often", "10ms"),
         ("--dataset ipv4 --url x", "shm://"),
         ("--dataset ipv4 --url shm://x --system hashmap", "--system"),
-    ] {
-        let error = parse(options).unwrap_err();
-        assert!(error.contains(remedy), "{options}: {error}");
-    }
+    ];
+    assert_refused(parse, &cases);
 }
 
 #[test]
