@@ -10,7 +10,7 @@ use crate::run::report::none;
 use crate::table::new_table;
 
 /// One form over one data set.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DensityRow {
     /// The data set.
     pub dataset: String,
@@ -73,37 +73,36 @@ pub struct DensityRow {
 }
 
 impl DensityRow {
-    pub fn new(dataset: &Dataset, setting: &Setting, figures: &Figures) -> Self {
-        let counts = &figures.counts;
-        let per_key = |count: u64| count as f64 / counts.keys.max(1) as f64;
+    /// What was asked for, without figures.
+    fn of_setting(dataset: &Dataset, setting: &Setting) -> Self {
         Self {
             dataset: dataset.name().to_owned(),
             dataset_source: dataset.source().to_string(),
-            keys: counts.keys,
             form: setting.form.name(),
             epsilon: setting.epsilon,
             fill: setting.fill,
             slot_bytes: setting.slot_bytes,
-            lookups: None,
             seed: setting.seed,
+            ..Self::default()
+        }
+    }
+
+    pub fn new(dataset: &Dataset, setting: &Setting, figures: &Figures) -> Self {
+        let counts = &figures.counts;
+        let per_key = |count: u64| count as f64 / counts.keys.max(1) as f64;
+        Self {
+            keys: counts.keys,
             fill_reached: Some(counts.keys as f64 / counts.slots.max(1) as f64),
-            inserted: 0.0,
-            inserted_keys: 0,
             present_one_read: per_key(counts.present_one_read),
             absent_one_read: counts.absent_one_read as f64 / counts.absent.max(1) as f64,
             bytes_read: per_key(counts.slots_read) * setting.slot_bytes as f64,
-            absent_bytes_read: None,
             bytes_per_key: per_key(counts.directory_bytes + counts.table_bytes),
             directory_bytes_per_key: per_key(counts.directory_bytes),
-            separator_bytes_per_key: None,
-            name_bytes_per_key: None,
-            index_bytes_per_key: None,
-            room_bytes_per_key: None,
             window: Some(figures.window()),
             segments: counts.segments,
             build_ns: figures.grouping.as_secs_f64() * 1e9 / counts.keys.max(1) as f64,
-            copies_per_insert: None,
             misplaced: counts.misplaced,
+            ..Self::of_setting(dataset, setting)
         }
     }
 
@@ -118,16 +117,8 @@ impl DensityRow {
         let per_key = |count: u64| count as f64 / figures.keys.max(1) as f64;
         let (parts, inserted) = (&figures.parts, figures.inserted);
         Self {
-            dataset: dataset.name().to_owned(),
-            dataset_source: dataset.source().to_string(),
             keys: figures.keys,
-            form: setting.form.name(),
-            epsilon: setting.epsilon,
-            fill: setting.fill,
-            slot_bytes: setting.slot_bytes,
             lookups: Some(lookups),
-            seed: setting.seed,
-            fill_reached: None,
             inserted: figures.share,
             inserted_keys: inserted,
             present_one_read: figures.present.in_one_read(),
@@ -140,11 +131,11 @@ impl DensityRow {
             name_bytes_per_key: Some(per_key(parts.names)),
             index_bytes_per_key: Some(per_key(parts.index)),
             room_bytes_per_key: Some(per_key(parts.room)),
-            window: None,
             segments: figures.segments,
             build_ns,
             copies_per_insert: (inserted > 0).then(|| figures.copies as f64 / inserted as f64),
             misplaced: figures.wrong,
+            ..Self::of_setting(dataset, setting)
         }
     }
 }

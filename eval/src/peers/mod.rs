@@ -134,23 +134,13 @@ impl Made {
             operation,
             keys_per_call,
             keys_per_latency: keys_per_call,
-            not_measured: None,
-            figures: None,
+            ..PeerRow::default()
         };
         self.rows.push((Some(at), row));
     }
 
     fn lacks(&mut self, system: &str, why: String) {
-        let row = PeerRow {
-            system: system.to_owned(),
-            version: None,
-            transport: None,
-            operation: String::new(),
-            keys_per_call: 0,
-            keys_per_latency: 0,
-            not_measured: Some(why),
-            figures: None,
-        };
+        let row = PeerRow { system: system.to_owned(), not_measured: Some(why), ..PeerRow::default() };
         self.rows.push((None, row));
     }
 

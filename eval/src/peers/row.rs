@@ -9,7 +9,7 @@ use crate::run::report::{Doubts, duration, least_to_most, none, rate, ratio_of};
 use crate::table::{Table, new_table};
 
 /// Figures of one way to ask one system; or why there are none.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PeerRow {
     /// The system.
     pub system: String,
@@ -152,13 +152,11 @@ mod tests {
     fn row(system: &str, transport: Option<&str>, keys_per_call: u64) -> PeerRow {
         PeerRow {
             system: system.to_owned(),
-            version: None,
             transport: transport.map(str::to_owned),
             operation: "get".to_owned(),
             keys_per_call,
             keys_per_latency: keys_per_call,
-            not_measured: None,
-            figures: None,
+            ..PeerRow::default()
         }
     }
 
