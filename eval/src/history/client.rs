@@ -216,16 +216,20 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
     fn compare_and_set(&mut self, key: u64, token: RecordToken, value: u64) -> Answer<Outcome> {
         let (ended, plan) =
             self.write(key, value, |client, key, bytes| client.compare_and_set(key, token, bytes))?;
-        let outcome = match ended {
-            CompareAndSet::Done(_) => Outcome::Done,
-            CompareAndSet::Differs(_) => Outcome::Differs,
-            CompareAndSet::Absent => Outcome::Absent,
-        };
-        Ok((outcome, plan))
+        Ok((outcome_of(&ended), plan))
     }
 
     fn rebuilds(&mut self) -> Option<u64> {
         self.client.stats().ok().map(|stats| stats.rebuilds)
+    }
+}
+
+/// How a change of a record that was read has ended.
+pub(super) fn outcome_of(ended: &CompareAndSet) -> Outcome {
+    match ended {
+        CompareAndSet::Done(_) => Outcome::Done,
+        CompareAndSet::Differs(_) => Outcome::Differs,
+        CompareAndSet::Absent => Outcome::Absent,
     }
 }
 

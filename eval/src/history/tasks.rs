@@ -4,12 +4,10 @@ use std::borrow::Borrow;
 use std::future::Future;
 use std::sync::Arc;
 
-use fpcache_client::{
-    AsyncTableClient, Changes, ClientError, CompareAndSet, KeyRef, RecordToken, U64Keys, WriteStatus,
-};
+use fpcache_client::{AsyncTableClient, Changes, ClientError, KeyRef, RecordToken, U64Keys, WriteStatus};
 use tokio::runtime::Runtime;
 
-use super::client::{ClientStore, numbers};
+use super::client::{ClientStore, numbers, outcome_of};
 use super::keys::NumberedKeys;
 use super::operation::Outcome;
 use super::store::{Answer, Store};
@@ -157,12 +155,7 @@ impl<K: NumberedKeys> Store for TaskStore<K> {
         let (key, value) = (K::key(key), encoded::<K>(value));
         let (ended, plan) =
             self.wait(self.client.compare_and_set(KeyRef::<K>(key.borrow()), token, &value))?;
-        let outcome = match ended {
-            CompareAndSet::Done(_) => Outcome::Done,
-            CompareAndSet::Differs(_) => Outcome::Differs,
-            CompareAndSet::Absent => Outcome::Absent,
-        };
-        Ok((outcome, plan))
+        Ok((outcome_of(&ended), plan))
     }
 
     fn rebuilds(&mut self) -> Option<u64> {
