@@ -1,16 +1,10 @@
 //! `density` measures groups as they can be built, and as a memory node has them.
 
-use crate::support::{run, stderr, stdout};
+use crate::support::{assert_refused, done, json_of, number, stdout};
 use serde_json::Value;
 
 fn rows(options: &str) -> Vec<Value> {
-    let output = run(&format!("density {options} --lookups 4K --json -"));
-    assert!(output.status.success(), "{options}: {}", stderr(&output));
-    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field}: {row}"))
+    json_of(&format!("density {options} --lookups 4K"))
 }
 
 #[test]
@@ -55,9 +49,7 @@ fn every_form_has_a_row_and_a_memory_node_one_for_each_share_of_inserts() {
 
 #[test]
 fn others_stand_beside_it_with_what_they_publish() {
-    let output = run("density --dataset uniform:2K --form groups --epsilon 16 --inserted 0");
-    assert!(output.status.success(), "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = stdout(&done("density --dataset uniform:2K --form groups --epsilon 16 --inserted 0"));
     for part in ["plain", "SMART", "CHIME", "Sherman", "ROLEX", "DMTree", "Outback", "8.4", "0.43", "0.65"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -86,16 +78,10 @@ fn the_plot_has_a_line_for_each_form_and_for_others() {
 
 #[test]
 fn bad_options_end_with_their_remedy() {
-    for (options, remedy) in [
+    let cases = [
         ("--form plain --slot-bytes 264", "--form pilots"),
-        ("--inserted=-1", "such as 0.1"),
-        ("--dataset words", "such as fb:4M"),
-        ("--form trees", "plain"),
         ("--plot /no/such/folder/x.svg", "in a folder that is there"),
         ("--json /no/such/folder/x.json", "/no/such/folder/x.json"),
-    ] {
-        let output = run(&format!("density {options}"));
-        assert_eq!(output.status.code(), Some(2), "{options}");
-        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
-    }
+    ];
+    assert_refused("density", &cases);
 }

@@ -1,14 +1,11 @@
 //! `fabric` measures every verb over every transport that needs no card, and every answer is right.
 
-use crate::support::{run, stderr};
+use crate::support::{json_of, run, stderr};
 use serde_json::Value;
 
 #[test]
 fn every_verb_is_measured_over_every_transport() {
-    let options = "--transport shm,tcp,sim --bytes 8,4096 --batch 1,16 --seconds 0.01 --json -";
-    let output = run(&format!("fabric {options}"));
-    assert!(output.status.success(), "{}", stderr(&output));
-    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("standard output is JSON alone");
+    let rows = json_of("fabric --transport shm,tcp,sim --bytes 8,4096 --batch 1,16 --seconds 0.01");
     assert_eq!(rows.len(), 3 * (4 * 4 + 2 * 2));
     for row in &rows {
         let counted = row["latency"]["operations"].as_u64() > Some(0) && row["rate"].as_f64() > Some(0.0);

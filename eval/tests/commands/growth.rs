@@ -1,15 +1,10 @@
 //! `growth` grows a store and compares it with a fresh one; `scale` measures several sizes.
 
-use crate::support::{run, stderr, stdout};
-#[allow(dead_code)]
+use crate::support::{assert_refused, json_in, json_of, refusal, run, stderr, stdout};
 use serde_json::Value;
 
-const SMALL: &str = "--lookups 4K --rounds 2 --calibration-buffer 1MiB --json -";
-
 fn rows(options: &str) -> Vec<Value> {
-    let output = run(&format!("{options} {SMALL}"));
-    assert!(output.status.success(), "{options}: {}", stderr(&output));
-    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
+    json_of(&format!("{options} --lookups 4K --rounds 2 --calibration-buffer 1MiB"))
 }
 
 #[test]
@@ -45,10 +40,10 @@ fn points_that_were_measured_are_there_when_a_later_one_fails() {
     ));
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("--capacity"), "{}", stderr(&output));
-    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(&json).expect("figures")).expect("JSON");
-    let keys: Vec<u64> = rows.iter().filter_map(|row| row["keys"].as_u64()).collect();
+    let keys: Vec<u64> = json_in(&json).iter().filter_map(|row| row["keys"].as_u64()).collect();
     assert_eq!(keys, [2_000]);
-    assert!(stdout(&output).contains("2.00 K") && plot.exists(), "{}", stdout(&output));
+    let text = stdout(&output);
+    assert!(text.contains("2.00 K") && text.contains("read : first") && plot.exists(), "{text}");
 }
 
 #[test]
@@ -56,31 +51,21 @@ fn a_plot_that_cannot_be_written_is_refused_before_any_work_and_leaves_no_file()
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("scale.json");
     let options = "--dataset uniform --keys 1K --plot /no/such/folder/x.svg";
-    let output = run(&format!("scale {options} --json {}", json.display()));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        !stderr(&output).contains("point 1") && stderr(&output).contains("--plot"),
-        "{}",
-        stderr(&output)
-    );
-    let output = run(&format!("growth --dataset sequential:100 --order fresh --json {}", json.display()));
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let said = refusal(&format!("scale {options} --json {}", json.display()));
+    assert!(!said.contains("point 1") && said.contains("--plot /no/such/folder/x.svg"), "{said}");
+    refusal(&format!("growth --dataset sequential:100 --order fresh --json {}", json.display()));
     assert!(!json.exists(), "a file without figures");
 }
 
 #[test]
 fn bad_options_end_with_their_remedy() {
-    for (options, remedy) in [
-        ("growth --dataset ipv4 --factor 0.5", "above 1"),
-        ("growth --dataset ipv4 --order sideways", "descending"),
-        ("growth --dataset sequential:100 --order fresh", "no key to insert"),
-        ("scale --dataset uniform:1M", "name alone"),
-        ("scale --dataset uniform --keys 1K --plot /no/such/folder/x.svg", "/no/such/folder/x.svg"),
-    ] {
-        let output = run(&format!("{options} --lookups 1K --calibration-buffer 1MiB"));
-        assert_eq!(output.status.code(), Some(2), "{options}");
-        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
-    }
+    assert_refused("scale", &[("--dataset uniform:1M", "name alone")]);
+    let cases = [
+        ("--dataset ipv4 --factor 0.5", "above 1"),
+        ("--dataset sequential:100 --order fresh", "no key to insert"),
+        ("--direct --dataset words:10K", "omit it"),
+    ];
+    assert_refused("growth --lookups 1K --calibration-buffer 1MiB", &cases);
 }
 
 #[test]
@@ -143,24 +128,9 @@ fn a_memory_node_without_clients_takes_updates_and_inserts() {
 }
 
 #[test]
-fn the_table_of_sizes_shows_both_growths() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let plot = folder.path().join("plot.svg");
-    let output = run(&format!(
-        "scale --dataset sequential --keys 1K,2K --lookups 1K --rounds 1 --plot {}",
-        plot.display()
-    ));
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("read : first"), "{}", stdout(&output));
-}
-
-#[test]
 fn byte_strings_grow_a_store_too() {
     for row in rows("growth --dataset words:10K --order random,append") {
         assert_eq!((&row["mismatches"], &row["key_space"]), (&0.into(), &"bytes".into()), "{row}");
         assert_eq!((&row["loaded"], &row["inserted"]), (&5_000.into(), &5_000.into()));
     }
-    let output = run("growth --direct --dataset words:10K --calibration-buffer 1MiB");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("omit it"), "{}", stderr(&output));
 }

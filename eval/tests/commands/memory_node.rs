@@ -1,13 +1,13 @@
 //! The memory node's process ends with the program, however that ends; a running one can be used; a
 //! dead one is named.
 
-#[allow(dead_code)]
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use crate::support::{eventually, memory_node_in, program, run, runs, stderr, stdout};
+use crate::support::{eventually, json_of, memory_node_in, program, refusal, run, runs, stderr};
+use serde_json::Value;
 
 /// Starts a run that lasts until it is disturbed, and waits until it has its memory node.
 fn long_run() -> LongRun {
@@ -97,12 +97,13 @@ fn a_memory_node_that_dies_is_named_in_the_error() {
     assert!(text.contains(&format!("the memory node (process {node}) ended during the run")), "{text}");
 }
 
-/// A memory node at this address, ready.
-fn own_node(url: &str) -> OwnNode {
+/// A memory node at this address, ready, whose standard error goes there.
+fn own_node(url: &str, stderr: Stdio) -> OwnNode {
     let pid = std::process::id().to_string();
     let node = program()
         .args(["memory-node", "--listen", url, "--capacity", "16000000", "--exit-with-parent", &pid])
         .stdout(Stdio::piped())
+        .stderr(stderr)
         .spawn()
         .expect("the program was built");
     let mut node = OwnNode(node);
@@ -112,27 +113,24 @@ fn own_node(url: &str) -> OwnNode {
     node
 }
 
-fn free_url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    format!("tcp://{}", listener.local_addr().expect("bound"))
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
 }
 
 #[test]
 fn a_running_memory_node_is_loaded_by_ycsb_and_looked_up_in_by_run_over_its_own_transport() {
-    let url = free_url();
-    let _node = own_node(&url);
-    let options = format!("--dataset uniform:5K --calibration-buffer 1MiB --json - --url {url}");
-    let output = run(&format!("ycsb --workload C --ops 1K --epsilon 12 --value-bytes 16 {options}"));
-    assert!(output.status.success(), "{}", stderr(&output));
-    let of_ycsb: Vec<serde_json::Value> = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let url = format!("tcp://{}", free_address());
+    let _node = own_node(&url, Stdio::inherit());
+    let options = format!("--dataset uniform:5K --calibration-buffer 1MiB --url {url}");
+    let of_ycsb = json_of(&format!("ycsb --workload C --ops 1K --epsilon 12 --value-bytes 16 {options}"));
     assert_eq!((&of_ycsb[0]["epsilon"], &of_ycsb[0]["value_bytes"]), (&12.into(), &16.into()));
     // Its values are those of `ycsb`, so that `run` finds other ones than it looks for.
-    let output = run(&format!("run --system fpcache --lookups 1K {options}"));
+    let output = run(&format!("run --system fpcache --lookups 1K {options} --json -"));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let of_run: Vec<serde_json::Value> = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let of_run: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
     for row in of_ycsb.iter().chain(&of_run) {
         let nodes = row.get("memory_nodes").expect("a field");
-        assert_eq!((&row["transport"], nodes), (&"tcp".into(), &serde_json::Value::Null));
+        assert_eq!((&row["transport"], nodes), (&"tcp".into(), &Value::Null));
     }
 }
 
@@ -140,12 +138,11 @@ fn a_running_memory_node_is_loaded_by_ycsb_and_looked_up_in_by_run_over_its_own_
 fn a_memory_node_that_runs_already_is_used_as_it_is() {
     // Its own capacity and table, as another user would have made them.
     let url = format!("shm://eval-test-{}", std::process::id());
-    let _node = own_node(&url);
+    let _node = own_node(&url, Stdio::inherit());
 
     let options = format!("--lookups 1K --calibration-buffer 1MiB --url {url}");
-    let empty = run(&format!("run --dataset uniform:5K {options}"));
-    assert_eq!(empty.status.code(), Some(2));
-    assert!(stderr(&empty).contains("load"), "{}", stderr(&empty));
+    let empty = refusal(&format!("run --dataset uniform:5K {options}"));
+    assert!(empty.contains("load"), "{empty}");
 
     let client = fpcache_client::Client::connect(&url).expect("it listens");
     let dataset = "uniform:5K".parse::<fpcache_datasets::Spec>().expect("a spec");
@@ -160,39 +157,23 @@ fn a_memory_node_that_runs_already_is_used_as_it_is() {
     }
     load.finish().expect("fits");
 
-    let output = run(&format!("run --dataset uniform:5K {options} --json -"));
-    assert!(output.status.success(), "{}", stderr(&output));
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&stdout(&output)).expect("JSON");
-    assert_eq!((&rows[0]["epsilon"], &rows[0]["load_s"]), (&12.into(), &serde_json::Value::Null));
+    let rows = json_of(&format!("run --dataset uniform:5K {options}"));
+    assert_eq!((&rows[0]["epsilon"], &rows[0]["load_s"]), (&12.into(), &Value::Null));
     assert!(rows.iter().all(|row| row["value_bytes"] == 24 && row["mismatches"] == 0));
 
     // Another data set of the same size is noticed by its answers, one of another size before.
     let other = run(&format!("run --dataset uniform:5K --seed 7 {options}"));
     assert_eq!(other.status.code(), Some(1));
     assert!(stderr(&other).contains("WRONG"), "{}", stderr(&other));
-    let smaller = run(&format!("run --dataset uniform:4K {options}"));
-    assert_eq!(smaller.status.code(), Some(2));
-    assert!(stderr(&smaller).contains("holds 5000 keys"), "{}", stderr(&smaller));
+    let smaller = refusal(&format!("run --dataset uniform:4K {options}"));
+    assert!(smaller.contains("holds 5000 keys"), "{smaller}");
 }
 
 #[test]
 fn a_memory_node_of_this_program_says_what_it_refuses() {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port();
-    let pid = std::process::id().to_string();
-    let mut node = program()
-        .args(["memory-node", "--listen", &format!("tcp://127.0.0.1:{port}"), "--capacity", "16000000"])
-        .args(["--exit-with-parent", &pid])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map(OwnNode)
-        .expect("the program was built");
-    let mut line = String::new();
-    BufReader::new(node.0.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
-    let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let address = free_address();
+    let mut node = own_node(&format!("tcp://{address}"), Stdio::piped());
+    let mut stranger = TcpStream::connect(address).expect("it listens");
     stranger.write_all(&[b'x'; 256]).expect("connected");
     let lines = BufReader::new(node.0.stderr.take().expect("piped")).lines();
     let line = lines.map_while(Result::ok).find(|line| line.starts_with("fpcache-memserver: warning: "));

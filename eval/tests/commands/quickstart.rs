@@ -1,7 +1,6 @@
 //! The quickstart shows every data set, checks every answer and leaves nothing behind.
 
-#[allow(dead_code)]
-use crate::support::{eventually, memory_node_in, program, run, runs, stderr, stdout};
+use crate::support::{assert_refused, done, eventually, memory_node_in, program, run, runs, stderr, stdout};
 
 #[test]
 fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
@@ -72,23 +71,17 @@ fn the_quickstart_leaves_nothing_in_the_temporary_folder() {
 #[test]
 fn help_shows_examples_on_every_level_and_no_inner_commands() {
     for arguments in ["--help", "run --help", "sweep --help", "quickstart --help", "report --help"] {
-        let output = run(arguments);
-        let text = stdout(&output);
-        assert!(output.status.success() && text.contains("Examples:"), "{arguments}: {text}");
+        let text = stdout(&done(arguments));
+        assert!(text.contains("Examples:"), "{arguments}: {text}");
         assert!(!text.contains("memory-node "), "{text}");
     }
 }
 
 #[test]
 fn bad_sizes_are_refused() {
-    for (arguments, remedy) in [
-        ("quickstart --size huge", "small"),
-        ("quickstart --keys 0", "above 0"),
-        ("quickstart --lookups many", "2M"),
-        ("tour", "--help"),
-    ] {
-        let output = run(arguments);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains(remedy), "{arguments}: {}", stderr(&output));
-    }
+    assert_refused(
+        "quickstart",
+        &[("--size huge", "small"), ("--keys 0", "above 0"), ("--lookups many", "2M")],
+    );
+    assert_refused("tour", &[("", "--help")]);
 }

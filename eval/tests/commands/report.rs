@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{program, run, stderr, stdout};
+use crate::support::{done, json_in, program, refusal, stderr, stdout};
 
 /// Runs a command that writes figures.
 fn make(folder: &Path, options: &str) {
@@ -93,9 +93,8 @@ fn assert_tags_balance(html: &str) {
 fn a_page_has_every_figure_of_every_command_and_refers_to_nothing_outside() {
     let folder = samples();
     fs::write(folder.path().join("mine.json"), r#"[{"mine": 1}]"#).expect("writable");
-    let output = run(&format!("report {}", folder.path().display()));
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stderr(&output).contains("mine.json is left out"), "{}", stderr(&output));
+    let said = stderr(&done(&format!("report {}", folder.path().display())));
+    assert!(said.contains("mine.json is left out"), "{said}");
     let html = fs::read_to_string(folder.path().join("report.html")).expect("a page");
 
     let mut files = 0;
@@ -106,8 +105,7 @@ fn a_page_has_every_figure_of_every_command_and_refers_to_nothing_outside() {
                 continue;
             }
             files += 1;
-            let rows: Vec<Value> = serde_json::from_slice(&fs::read(&path).expect("readable")).expect("JSON");
-            for mut row in rows {
+            for mut row in json_in(&path) {
                 let command = row["made"]["command"].as_str().expect("what made it").to_owned();
                 assert!(
                     command.starts_with("fpcache-eval ") && html.contains(&escaped(&command)),
@@ -154,9 +152,9 @@ fn a_page_has_every_figure_of_every_command_and_refers_to_nothing_outside() {
     assert_eq!(html.matches("class=\"box\"").count(), html.matches("tabindex=\"0\"").count());
 
     // The same files give the same page, which replaces the old one.
-    let again = run(&format!("report {} --out -", folder.path().display()));
+    let again = done(&format!("report {} --out -", folder.path().display()));
     assert_eq!(stdout(&again), html);
-    assert!(run(&format!("report {}", folder.path().display())).status.success());
+    done(&format!("report {}", folder.path().display()));
 }
 
 #[test]
@@ -164,7 +162,7 @@ fn whatever_a_file_holds_is_text() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     make(folder.path(), "density --dataset ipv4:2K --epsilon 16 --json density.json");
     let path = folder.path().join("density.json");
-    let mut rows: Vec<Value> = serde_json::from_slice(&fs::read(&path).expect("written")).expect("JSON");
+    let mut rows = json_in(&path);
     let evil = "</td><script src=\"http://x/\">alert('1')</script>&<svg onload=\u{1b}";
     for row in &mut rows {
         for field in ["dataset", "dataset_source", "form", evil] {
@@ -176,9 +174,7 @@ fn whatever_a_file_holds_is_text() {
     }
     fs::write(folder.path().join("<b>.json"), serde_json::to_vec(&rows).expect("JSON")).expect("writable");
     fs::write(folder.path().join("<i>.json"), "{}").expect("writable");
-    let output = run(&format!("report {} --out -", folder.path().display()));
-    assert!(output.status.success(), "{}", stderr(&output));
-    let html = stdout(&output);
+    let html = stdout(&done(&format!("report {} --out -", folder.path().display())));
     assert!(html.contains("&lt;i&gt;.json") && !html.contains("<i>"));
     assert!(html.contains("&lt;script src=&quot;http://x/&quot;&gt;") && html.contains("&lt;b&gt;.json"));
     assert!(!html.contains("<script") && !html.contains("<svg onload") && !html.contains('\u{1b}'));
@@ -188,11 +184,7 @@ fn whatever_a_file_holds_is_text() {
 #[test]
 fn what_cannot_be_done_is_said_with_the_remedy() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let report = |options: &str| {
-        let output = run(&format!("report {options}"));
-        assert_eq!(output.status.code(), Some(2), "{options}");
-        stderr(&output)
-    };
+    let report = |options: &str| refusal(&format!("report {options}"));
     let nowhere = report("/no/such/folder");
     assert!(nowhere.contains("/no/such/folder") && nowhere.contains("JSON"), "{nowhere}");
     let empty = report(&folder.path().display().to_string());

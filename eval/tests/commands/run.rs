@@ -3,139 +3,30 @@
 mod refusals;
 mod sockets;
 
-use crate::support::{run, stderr, stdout};
-#[allow(dead_code)]
+use crate::support::{assert_refused, done, json_in, json_of, number, refusal, run, stderr, stdout};
 use serde_json::Value;
 
 /// Every field a row must have.
-const FIELDS: &[&str] = &[
-    "system",
-    "dataset",
-    "dataset_source",
-    "dist",
-    "negative",
-    "shift_every",
-    "keys",
-    "key_space",
-    "key_bytes",
-    "key_bytes_min",
-    "key_bytes_max",
-    "key_bytes_mean",
-    "value_bytes",
-    "value_bytes_max",
-    "inline_bytes",
-    "slot_bytes",
-    "lookups",
-    "batch",
-    "threads",
-    "rounds",
-    "transport",
-    "memory_nodes",
-    "spin_us",
-    "pages",
-    "fsync",
-    "seed",
-    "epsilon",
-    "fingerprint_bits",
-    "fill",
-    "groups",
-    "plan",
-    "cached_share",
-    "two_stage_share",
-    "range_share",
-    "speculative_share",
-    "groups_share",
-    "at_node_share",
-    "cache_bytes_budget",
-    "cache_bytes_used",
-    "cache_bytes_per_entry",
-    "cache_entries",
-    "cache_capacity",
-    "hit_rate",
-    "policy",
-    "variant",
-    "on_conflict",
-    "cold",
-    "model_bytes",
-    "model_bytes_per_key",
-    "memory_node_bytes_per_key",
-    "process_bytes_per_key",
-    "segments",
-    "rtts_per_op",
-    "reads_per_op",
-    "bytes_per_op",
-    "false_candidates_per_op",
-    "fallbacks_per_op",
-    "mismatches",
-    "ops_per_s",
-    "ops_per_s_min",
-    "ops_per_s_max",
-    "ops_per_s_passes",
-    "latency_of",
-    "p50_ns",
-    "p95_ns",
-    "p99_ns",
-    "p999_ns",
-    "p9999_ns",
-    "max_ns",
-    "timeline",
-    "shifts",
-    "build_s",
-    "load_s",
-    "machine",
-    "commit",
-    "version",
-    "calibration",
-    "sweep",
-];
+const FIELDS: &str = "system dataset dataset_source dist negative shift_every keys key_space key_bytes key_bytes_min \
+     key_bytes_max key_bytes_mean value_bytes value_bytes_max inline_bytes slot_bytes lookups batch \
+     threads rounds transport memory_nodes spin_us pages fsync seed epsilon fingerprint_bits fill groups \
+     plan cached_share two_stage_share range_share speculative_share groups_share at_node_share \
+     cache_bytes_budget cache_bytes_used cache_bytes_per_entry cache_entries cache_capacity hit_rate \
+     policy variant on_conflict cold model_bytes model_bytes_per_key memory_node_bytes_per_key \
+     process_bytes_per_key segments rtts_per_op reads_per_op bytes_per_op false_candidates_per_op \
+     fallbacks_per_op mismatches ops_per_s ops_per_s_min ops_per_s_max ops_per_s_passes latency_of p50_ns \
+     p95_ns p99_ns p999_ns p9999_ns max_ns timeline shifts build_s load_s machine commit version \
+     calibration sweep";
 /// Fields without a value unless a folder for data, a budget, a moving hotspot, a timeline or a
 /// sweep is asked for.
-const FIELDS_ON_DEMAND: &[&str] = &[
-    "shift_every",
-    "inline_bytes",
-    "spin_us",
-    "fsync",
-    "groups",
-    "cache_bytes_budget",
-    "cache_bytes_used",
-    "cache_bytes_per_entry",
-    "cache_entries",
-    "cache_capacity",
-    "hit_rate",
-    "policy",
-    "variant",
-    "on_conflict",
-    "cold",
-    "timeline",
-    "shifts",
-    "sweep",
-];
+const FIELDS_ON_DEMAND: &str = "shift_every inline_bytes spin_us fsync groups cache_bytes_budget cache_bytes_used \
+     cache_bytes_per_entry cache_entries cache_capacity hit_rate policy variant on_conflict cold timeline \
+     shifts sweep";
 /// Fields without a value for a map.
-const MEMORY_NODE_FIELDS: &[&str] = &[
-    "transport",
-    "memory_nodes",
-    "epsilon",
-    "fingerprint_bits",
-    "fill",
-    "plan",
-    "cached_share",
-    "two_stage_share",
-    "range_share",
-    "speculative_share",
-    "groups_share",
-    "at_node_share",
-    "slot_bytes",
-    "model_bytes",
-    "model_bytes_per_key",
-    "memory_node_bytes_per_key",
-    "segments",
-    "rtts_per_op",
-    "reads_per_op",
-    "bytes_per_op",
-    "false_candidates_per_op",
-    "fallbacks_per_op",
-    "load_s",
-];
+const MEMORY_NODE_FIELDS: &str = "transport memory_nodes epsilon fingerprint_bits fill plan cached_share two_stage_share range_share \
+     speculative_share groups_share at_node_share slot_bytes model_bytes model_bytes_per_key \
+     memory_node_bytes_per_key segments rtts_per_op reads_per_op bytes_per_op false_candidates_per_op \
+     fallbacks_per_op load_s";
 
 /// Runs an experiment on 20 K keys and gives its rows.
 fn rows(options: &str) -> Vec<Value> {
@@ -144,14 +35,7 @@ fn rows(options: &str) -> Vec<Value> {
 
 fn rows_of(data: &str, options: &str) -> Vec<Value> {
     let lookups = if options.contains("--lookups") { "" } else { "--lookups 5K" };
-    let output =
-        run(&format!("run --data {data} {lookups} --calibration-buffer 1MiB --rounds 2 --json - {options}"));
-    assert!(output.status.success(), "{options}: {}", stderr(&output));
-    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} is no number in {row}"))
+    json_of(&format!("run --data {data} {lookups} --calibration-buffer 1MiB --rounds 2 {options}"))
 }
 
 #[test]
@@ -160,12 +44,13 @@ fn every_field_is_there_and_applies_where_it_should() {
     let systems: Vec<&str> = rows.iter().filter_map(|row| row["system"].as_str()).collect();
     assert_eq!(systems, ["fpcache", "hashmap", "btreemap"]);
     for row in &rows {
-        for field in FIELDS {
-            let value = row.get(*field).unwrap_or_else(|| panic!("{field} is missing in {row}"));
+        let among = |fields: &str, field: &str| fields.split(' ').any(|other| other == field);
+        for field in FIELDS.split(' ') {
+            let value = row.get(field).unwrap_or_else(|| panic!("{field} is missing in {row}"));
             let is_map = row["system"] != "fpcache";
-            let absent = (is_map && MEMORY_NODE_FIELDS.contains(field)) || FIELDS_ON_DEMAND.contains(field);
+            let absent = (is_map && among(MEMORY_NODE_FIELDS, field)) || among(FIELDS_ON_DEMAND, field);
             // Only a build outside a clone knows no commit.
-            assert!(value.is_null() == absent || *field == "commit", "{field} is {value} in {row}");
+            assert!(value.is_null() == absent || field == "commit", "{field} is {value} in {row}");
         }
         assert_eq!(row["mismatches"], 0);
         assert_eq!(row["allocations_per_op"], 0.0, "{row}");
@@ -308,9 +193,10 @@ fn a_timeline_has_all_its_points_and_tells_what_shifts_did() {
             assert!(after < before, "popular keys that have moved are new: {before}, then {after}");
         }
     }
-    let output = run(&format!("run --dataset uniform:20K --lookups 5K --calibration-buffer 1MiB {options}"));
+    let text =
+        stdout(&done(&format!("run --dataset uniform:20K --lookups 5K --calibration-buffer 1MiB {options}")));
     for part in ["10 points along 5.00 K", "popular keys moved at 2.00 K", "popular keys move every 2.00 K"] {
-        assert!(stdout(&output).contains(part), "{part} is missing in\n{}", stdout(&output));
+        assert!(text.contains(part), "{part} is missing in\n{text}");
     }
 }
 
@@ -405,28 +291,20 @@ fn values_of_any_size_and_several_threads_are_right() {
 fn the_table_goes_to_standard_output_and_figures_to_the_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("figures.json");
-    let output = run(&format!(
-        "run --dataset ipv4:5K --lookups 1K --calibration-buffer 1MiB --json {}",
-        path.display()
-    ));
-    let text = stdout(&output);
+    let options = "--dataset ipv4:5K --lookups 1K --calibration-buffer 1MiB";
+    let text = stdout(&done(&format!("run {options} --json {}", path.display())));
     for part in ["ipv4:5K (shipped)", "hashmap", "p99.99", "round trips", "every answer was right"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(path).expect("written")).expect("JSON");
-    assert_eq!(rows.len(), 3);
-    let output = run("run --dataset ipv4 --json /no/such/folder/figures.json");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("/no/such/folder"), "{}", stderr(&output));
+    assert_eq!(json_in(&path).len(), 3);
+    assert_refused("run --dataset ipv4", &[("--json /no/such/folder/figures.json", "/no/such/folder")]);
 }
 
 #[test]
 fn a_memory_node_is_read_over_sockets_as_over_shared_memory() {
     for over in ["tcp", "unix"] {
-        let options = "--dataset ipv4 --system fpcache --lookups 2K --rounds 1 --batch 32 --json -";
-        let output = run(&format!("run {options} --transport {over}"));
-        assert!(output.status.success(), "{}", stderr(&output));
-        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("standard output is JSON alone");
+        let options = "--system fpcache --lookups 2K --batch 32";
+        let rows = rows_of("ipv4", &format!("{options} --transport {over}"));
         assert_eq!((&rows[0]["transport"], &rows[0]["mismatches"]), (&over.into(), &0.into()), "{}", rows[0]);
         assert!(rows[0]["rtts_per_op"].as_f64() >= Some(1.0), "{}", rows[0]);
     }

@@ -7,15 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::support::{memory_node_in, program, run, stderr, stdout};
+use crate::support::{assert_refused, json_of, memory_node_in, program};
 use rustix::process::{Pid, Signal, kill_process};
-#[allow(dead_code)]
 use serde_json::Value;
 
 fn rows(options: &str) -> Vec<Value> {
-    let output = run(&format!("{options} --rounds 1 --calibration-buffer 1MiB --json -"));
-    assert!(output.status.success(), "{options}: {}", stderr(&output));
-    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
+    json_of(&format!("{options} --rounds 1 --calibration-buffer 1MiB"))
 }
 
 #[test]
@@ -57,19 +54,11 @@ fn a_memory_node_without_clients_writes_a_log_too() {
 
 #[test]
 fn a_store_needs_a_memory_node_in_a_second_process() {
-    for (options, remedy) in [
-        ("run --dataset ipv4 --transport local --store-dir /tmp", "omit --transport local"),
-        ("run --dataset ipv4 --fsync always", "--store-dir"),
-        ("growth --direct --dataset uniform:1K --store-dir /proc/none", "/proc/none"),
-        (
-            "run --system fpcache --dataset uniform:1K --store-dir /proc/none --lookups 1K --calibration-buffer 1MiB",
-            "/proc/none",
-        ),
-    ] {
-        let output = run(options);
-        assert_eq!(output.status.code(), Some(2), "{options}: {}", stdout(&output));
-        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
-    }
+    let cases = [("--transport local --store-dir /tmp", "omit --transport local")];
+    assert_refused("run --dataset ipv4", &cases);
+    let nowhere = [("--store-dir /proc/none", "/proc/none")];
+    assert_refused("growth --direct --dataset uniform:1K", &nowhere);
+    assert_refused("run --system fpcache --dataset uniform:1K --calibration-buffer 1MiB", &nowhere);
 }
 
 /// Starts a run that lasts far longer than a signal takes, and waits until its memory node, of which

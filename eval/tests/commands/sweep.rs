@@ -1,20 +1,16 @@
 //! `sweep` measures every point once, keeps what is done, goes on after a kill, and leaves the
 //! files of others alone.
 
-#[allow(dead_code)]
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{eventually, program, run, stderr, stdout};
+use crate::support::{
+    assert_refused, done, eventually, json_in, json_of, program, refusal, run, stderr, stdout,
+};
 use serde_json::Value;
 
 const SMALL: &str = "--dataset uniform:5K --lookups 1K --calibration-buffer 1MiB --rounds 1";
-
-/// The rows of a results file.
-fn rows(path: &Path) -> Vec<Value> {
-    serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
-}
 
 /// What identifies a row: point, system and line.
 fn keys(rows: &[Value]) -> Vec<String> {
@@ -75,9 +71,8 @@ fn every_setting_can_be_swept_and_all_files_agree() {
     ] {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let out = folder.path().display();
-        let output = run(&format!("sweep --over {over} --values {values} {SMALL} {options} --out {out}"));
-        assert!(output.status.success(), "{over}: {}", stderr(&output));
-        let rows = rows(&folder.path().join("results.json"));
+        let output = done(&format!("sweep --over {over} --values {values} {SMALL} {options} --out {out}"));
+        let rows = json_in(&folder.path().join("results.json"));
         assert_eq!(rows.len(), 2 * lines, "{over}");
         assert!(rows.iter().all(|row| row["mismatches"] == 0), "{over}");
         let values: Vec<f64> = rows.iter().filter_map(|row| row["sweep"]["value"].as_f64()).collect();
@@ -136,26 +131,24 @@ fn a_killed_sweep_goes_on_where_it_was() {
     assert!(eventually(|| results.exists()), "no point was finished");
     child.kill().expect("it runs");
     let status = child.wait().expect("it ended");
-    let before = rows(&results);
+    let before = json_in(&results);
     assert!(!status.success() && !before.is_empty() && before.len() < 8, "{status}, {} rows", before.len());
     // As if the kill had met it while it wrote.
     fs::write(killed.join("results.json.tmp"), "[{\"system\": \"fpc").expect("writable");
 
-    let output = run(&sweep(&killed));
-    assert!(output.status.success(), "{}", stderr(&output));
-    let done = format!("{} of 4 points were there already", before.len() / 2);
-    assert!(stderr(&output).contains(&done), "{}", stderr(&output));
-    assert!(stderr(&output).contains("the same command goes on after"), "{}", stderr(&output));
-    assert!(run(&sweep(&whole)).status.success());
-    let after = rows(&results);
-    assert_eq!(keys(&after), keys(&rows(&whole.join("results.json"))));
+    let said = stderr(&done(&sweep(&killed)));
+    let there = format!("{} of 4 points were there already", before.len() / 2);
+    assert!(said.contains(&there) && said.contains("the same command goes on after"), "{said}");
+    done(&sweep(&whole));
+    let after = json_in(&results);
+    assert_eq!(keys(&after), keys(&json_in(&whole.join("results.json"))));
     // What was there is there to the digit.
     assert!(before.iter().all(|row| after.contains(row)));
 
     // Nothing is left to do: nothing is measured, also with another order of the values.
     let again = run(&sweep(&killed).replace("8,16,32,64", "64,8"));
     assert!(stderr(&again).contains("2 of 2 points were there already"), "{}", stderr(&again));
-    assert_eq!(rows(&results), after);
+    assert_eq!(json_in(&results), after);
 }
 
 #[test]
@@ -181,19 +174,14 @@ fn results_of_others_are_refused_and_left_as_they_are() {
             Some(at) => [&words[..at], &words[at + 2..]].concat(),
             None => words,
         };
-        let output = run(&format!("{} {options}", kept.join(" ")));
-        assert_eq!(output.status.code(), Some(2), "{options}");
-        assert!(
-            stderr(&output).contains("another sweep") && stderr(&output).contains(remedy),
-            "{}",
-            stderr(&output)
-        );
+        let said = refusal(&format!("{} {options}", kept.join(" ")));
+        assert!(said.contains("another sweep") && said.contains(remedy), "{said}");
         assert_eq!(fs::read(&results).expect("still there"), ours);
     }
     let fresh = sweep("--seed 7 --fresh");
     assert!(fresh.status.success(), "{}", stderr(&fresh));
     assert!(stderr(&fresh).contains("without --fresh, goes on after"), "{}", stderr(&fresh));
-    assert_eq!(rows(&results)[0]["seed"], 7);
+    assert_eq!(json_in(&results)[0]["seed"], 7);
 
     let foreign = folder.path().join("theirs.json");
     fs::write(&foreign, "{\"precious\": true}").expect("writable");
@@ -218,10 +206,8 @@ fn results_of_others_are_refused_and_left_as_they_are() {
 fn rows_go_to_standard_output_if_asked_and_are_those_of_run() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().display();
-    let swept = run(&format!("sweep --over epsilon --values 8 {SMALL} --out {out} --json -"));
-    let swept: Vec<Value> = serde_json::from_slice(&swept.stdout).expect("standard output is JSON alone");
-    let single = run(&format!("run --epsilon 8 --system fpcache {SMALL} --json -"));
-    let single: Vec<Value> = serde_json::from_slice(&single.stdout).expect("standard output is JSON alone");
+    let swept = json_of(&format!("sweep --over epsilon --values 8 {SMALL} --out {out}"));
+    let single = json_of(&format!("run --epsilon 8 --system fpcache {SMALL}"));
     let fields =
         |rows: &[Value]| -> Vec<String> { rows[0].as_object().expect("an object").keys().cloned().collect() };
     assert_eq!(fields(&swept), fields(&single));
@@ -232,34 +218,19 @@ fn rows_go_to_standard_output_if_asked_and_are_those_of_run() {
 fn bad_options_are_refused_before_any_work() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("out");
-    for (options, remedy) in [
+    let sweep = format!("sweep {SMALL} --out {}", out.display());
+    let cases = [
         ("--over epsilon --values 8,5000", "--values 5000"),
-        ("--over fingerprint-bits --values 8,12", "8, 16, 32 or 64"),
-        ("--over value-bytes --values 0", "1 to 65536"),
-        ("--over fill --values 0", "--values 0"),
-        ("--over theta --values 17", "at most 16"),
-        ("--over threads --values 1025", "1 to 1024"),
-        ("--over cache --values 4MiB,none", "8MiB"),
-        ("--over colour --values 1", "epsilon"),
         ("--over cache --values 4MiB --cache 8MiB", "what is swept"),
         ("--over cache --values 4MiB --variants fd,xl", "full"),
         ("--over cache --values 4MiB --policies old", "lru"),
-        ("--over epsilon --values 8 --plans guess", "two-stage"),
-    ] {
-        let output = run(&format!("sweep {SMALL} --out {} {options}", out.display()));
-        assert_eq!(output.status.code(), Some(2), "{options}");
-        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
-        assert!(!stderr(&output).contains("memory node: process") && !out.exists(), "{options}");
-    }
+    ];
+    assert_refused(&sweep, &cases);
+    assert!(!out.exists(), "no work is done");
     let file = folder.path().join("file");
     fs::write(&file, "").expect("writable");
-    let output = run(&format!("sweep {SMALL} --over epsilon --values 8 --out {}", file.display()));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--out"), "{}", stderr(&output));
-    let nowhere =
-        format!("sweep {SMALL} --over epsilon --values 8 --out {} --json /no/such/x.json", out.display());
-    let output = run(&nowhere);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("/no/such/x.json"), "{}", stderr(&output));
-    assert!(!stderr(&output).contains("memory node: process"), "{}", stderr(&output));
+    let said = refusal(&format!("sweep {SMALL} --over epsilon --values 8 --out {}", file.display()));
+    assert!(said.contains("--out"), "{said}");
+    let said = refusal(&format!("{sweep} --over epsilon --values 8 --json /no/such/x.json"));
+    assert!(said.contains("/no/such/x.json") && !said.contains("memory node: process"), "{said}");
 }

@@ -1,16 +1,12 @@
 //! `waits` runs every load there is and reports what a put beside it waited.
 
-use serde_json::Value;
-
-use crate::support::{run, stderr};
+use crate::support::json_of;
 
 #[test]
 fn puts_beside_every_load_are_timed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = "--keys 20K --seconds 0.05 --every-us 500 --json -";
-    let output = run(&format!("waits {options} --store-dir {}", folder.path().display()));
-    assert!(output.status.success(), "{}", stderr(&output));
-    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("standard output is JSON alone");
+    let options = "--keys 20K --seconds 0.05 --every-us 500";
+    let rows = json_of(&format!("waits {options} --store-dir {}", folder.path().display()));
     let loads: Vec<&str> = rows.iter().filter_map(|row| row["load"].as_str()).collect();
     let all = ["idle", "full", "churn", "load", "commit", "drop", "get", "value", "idle-synced", "one-key"];
     assert_eq!(loads, all);

@@ -1,57 +1,26 @@
 //! `ycsb` runs the workloads it is asked for, looks at every answer and writes every figure.
 
-use crate::support::{run, stderr, stdout};
-#[allow(dead_code)]
+use crate::support::{assert_refused, done, json_in, json_of, number, stdout};
 use serde_json::Value;
 
-/// Every field a row must have beside those of `run`.
-const FIELDS: &[&str] = &[
-    "workload",
-    "mix",
-    "operations",
-    "operations_by_kind",
-    "duration_s",
-    "rate",
-    "due",
-    "begun",
-    "arrivals",
-    "insert_order",
-    "inserted",
-    "ran_out_of_inserts",
-    "latencies",
-    "ops_ratio",
-    "reads_ratio",
-    "ratio_to",
-    "rebuilds",
-    "rebuild_ms_mean",
-    "node_rebuild_ms_max",
-    "node_rebuild_ms_p99",
-    "refreshes_per_op",
-    "window_full_waits",
-    "copies_per_insert",
-    "final_mismatches",
-];
-
-/// Some of the fields of `run`.
-const OF_RUN: &[&str] =
-    &["system", "dataset", "dist", "keys", "ops_per_s", "p99_ns", "memory_node_bytes_per_key", "machine"];
+/// Every field a row must have beside those of `run`, and some of these.
+const FIELDS: &str = "workload mix operations operations_by_kind duration_s rate due begun arrivals \
+     insert_order inserted ran_out_of_inserts latencies ops_ratio reads_ratio ratio_to rebuilds rebuild_ms_mean \
+     node_rebuild_ms_max node_rebuild_ms_p99 refreshes_per_op window_full_waits copies_per_insert final_mismatches \
+     system dataset dist keys ops_per_s p99_ns memory_node_bytes_per_key machine";
 
 fn rows(options: &str) -> Vec<Value> {
     rows_of("uniform:20K", options)
 }
 
 fn rows_of(data: &str, options: &str) -> Vec<Value> {
-    let output = run(&format!(
-        "ycsb --dataset {data} --ops 4K --rounds 2 --calibration-buffer 1MiB --json - {options}"
-    ));
-    assert!(output.status.success(), "{options}: {}", stderr(&output));
-    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
+    json_of(&format!("ycsb --dataset {data} --ops 4K --rounds 2 --calibration-buffer 1MiB {options}"))
 }
 
 fn assert_right(row: &Value) {
     assert_eq!((&row["mismatches"], &row["final_mismatches"]), (&0.into(), &0.into()), "{row}");
     assert!(row["ops_per_s"].as_f64() > Some(0.0));
-    for field in FIELDS.iter().chain(OF_RUN) {
+    for field in FIELDS.split(' ') {
         assert!(row.get(field).is_some(), "{field}");
     }
 }
@@ -73,17 +42,16 @@ fn a_read_only_workload_needs_no_writes() {
 fn operations_that_were_due_and_not_begun_are_told_of() {
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("ycsb.json");
-    let output = run(&format!(
+    let text = stdout(&done(&format!(
         "ycsb --dataset uniform:20K --workload B --ops 4K --rounds 1 --rate 100M --duration 50ms --calibration-buffer 1MiB \
          --json {}",
         json.display()
-    ));
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains(" of 5.00 M due were begun"), "{}", stdout(&output));
-    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(&json).expect("figures")).expect("JSON");
-    let (due, begun) = (rows[0]["due"].as_f64().unwrap(), rows[0]["begun"].as_f64().unwrap());
+    )));
+    assert!(text.contains(" of 5.00 M due were begun"), "{text}");
+    let rows = json_in(&json);
+    let (due, begun) = (number(&rows[0], "due"), number(&rows[0], "begun"));
     assert!((due / 5e6 - 1.0).abs() < 0.02 && begun < due / 2.0, "{due} {begun}");
-    let timed = |kind| rows[0]["latencies"][kind]["operations"].as_f64().unwrap();
+    let timed = |kind| number(&rows[0]["latencies"][kind], "operations");
     let timed = timed("read") + timed("update");
     assert!((timed - due).abs() <= 2.0, "{timed} {due}");
 }
@@ -103,10 +71,8 @@ fn groups_threads_time_and_instants_are_as_asked_for() {
 
 #[test]
 fn the_table_says_what_was_measured() {
-    let output =
-        run("ycsb --workload C --data uniform:20K --ops 2K --rounds 1 --calibration-buffer 1MiB --threads 2");
-    let text = stdout(&output);
-    assert!(output.status.success(), "{}", stderr(&output));
+    let options = "--data uniform:20K --ops 2K --rounds 1 --calibration-buffer 1MiB --threads 2";
+    let text = stdout(&done(&format!("ycsb --workload C {options}")));
     for part in ["uniform:20K", "20.0 K keys loaded", "2 threads", "every answer was right", "copies/insert"]
     {
         assert!(text.contains(part), "{part}: {text}");
@@ -115,16 +81,13 @@ fn the_table_says_what_was_measured() {
 
 #[test]
 fn bad_options_end_with_their_remedy() {
-    for (options, remedy) in [
-        ("--workload G --dataset ipv4", "xstore-prod1"),
-        ("--dataset ipv4", "--workload"),
-        ("--workload A --dataset ipv4 --negative 0.1", "omit it"),
-        ("--workload C --dataset ipv4 --json /no/such/folder/x.json", "/no/such/folder/x.json"),
-    ] {
-        let output = run(&format!("ycsb {options}"));
-        assert_eq!(output.status.code(), Some(2), "{options}");
-        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
-    }
+    let cases = [
+        ("--workload G", "xstore-prod1"),
+        ("", "--workload"),
+        ("--workload A --negative 0.1", "omit it"),
+        ("--workload C --json /no/such/folder/x.json", "/no/such/folder/x.json"),
+    ];
+    assert_refused("ycsb --dataset ipv4", &cases);
 }
 
 #[test]
@@ -142,9 +105,8 @@ fn every_workload_runs_and_ends_right() {
     assert_eq!(rows[2]["ops_ratio"], 1.0);
     // They were medians of the rounds' ratios, which the rates beside them contradicted.
     for row in &rows {
-        let of = |row: &Value, field: &str| row[field].as_f64().expect("a number");
-        let quotient = of(row, "ops_per_s") / of(&rows[2], "ops_per_s");
-        assert!((of(row, "ops_ratio") / quotient - 1.0).abs() < 1e-9, "{row}");
+        let quotient = number(row, "ops_per_s") / number(&rows[2], "ops_per_s");
+        assert!((number(row, "ops_ratio") / quotient - 1.0).abs() < 1e-9, "{row}");
     }
     assert!(rows[0]["latencies"]["update"]["p99_ns"].as_u64() > Some(0));
     for row in &rows {
