@@ -47,7 +47,7 @@ impl Plan {
             Self::Speculative => "speculative",
             Self::Groups => "groups",
             Self::AtNode => "at-node",
-            Self::ServerSide => "server_side",
+            Self::ServerSide => "server-side",
         }
     }
 }
