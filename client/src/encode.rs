@@ -10,8 +10,8 @@
 //!
 //! # fn main() -> Result<(), fpcache_client::ClientError> {
 //! let client = ByteClient::embedded(16 << 20)?;
-//! let shape = RecordShape { key_bytes: None, value_bytes: Some(8), room: 64 };
-//! client.create(TableParameters { shape, ..TableParameters::default() })?;
+//! let shape = RecordShape::varying(64).with_value_bytes(8);
+//! client.create(TableParameters::default().with_shape(shape))?;
 //!
 //! // Who (tenant: u32), what (name: &str), when (time: i64).
 //! for (tenant, name, time) in [(7u32, "load", 30i64), (7, "load", -5), (7, "loading", 1), (8, "load", 2)] {

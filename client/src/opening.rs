@@ -28,8 +28,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// use fpcache_client::{ByteClient, ClientConfig, ClientError, RecordShape, TableParameters};
     ///
     /// fn open(url: &str) -> Result<ByteClient, ClientError> {
-    ///     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 200 };
-    ///     let parameters = TableParameters { shape, ..Default::default() };
+    ///     let parameters = TableParameters::default().with_shape(RecordShape::varying(200));
     ///     let config = ClientConfig::default().with_table("sessions".parse()?);
     ///     ByteClient::open_or_create(url, config, parameters, Default::default())
     /// }

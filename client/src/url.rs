@@ -8,7 +8,7 @@ use fpcache_fabric::shm::ShmAddress;
 use fpcache_fabric::tcp::TcpAddress;
 
 /// Where a memory node is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Url {
     /// `shm://NAME`: shared memory of this machine.

@@ -85,7 +85,7 @@ fn assert_within_budgets<K: Firsts>() {
         }
         for budget in [least, least + 1, least + 9_000, 100_000, 700_000, u64::MAX] {
             for (variant, policy) in Variant::ALL.iter().zip(Policy::ALL.iter().cycle()) {
-                let config = CacheConfig { variant: *variant, policy: *policy, ..CacheConfig::of(budget) };
+                let config = CacheConfig::of(budget).with_variant(*variant).with_policy(*policy);
                 let (mut bytes, before) = (vec![0; K::PAGE_BYTES], live());
                 let table = Table::<K>::open(&mut endpoint, &options(config)).unwrap();
                 assert_counted(&table, before);

@@ -98,12 +98,8 @@ impl Tuning {
             Some(fabric) => fabric.costs(),
             None => place.url.split(',').next().unwrap_or_default().parse::<Url>()?.costs(),
         };
-        let lookups = Lookups {
-            costs: costs.at_concurrency(self.tune_concurrency),
-            budget: self.tune_budget.map(|budget| budget.as_u64()),
-            theta: 0.0,
-            negative: 0.0,
-        };
+        let lookups = Lookups::over(costs.at_concurrency(self.tune_concurrency));
+        let lookups = lookups.with_budget(self.tune_budget.map(|budget| budget.as_u64()));
         let sample = KeySample::<K>::of(keys, key);
         let tuned = tune(&sample, shape, &lookups, self.tune_growth, forced);
         tuned.map(Some).context("--tune auto")

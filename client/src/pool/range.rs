@@ -186,7 +186,7 @@ impl<K: BuildKeys> Ranges<K> {
         // Each range has an even share of the budget: they are made to have as many keys.
         let share = |cache: CacheConfig| match cache.budget {
             u64::MAX => cache,
-            budget => CacheConfig { budget: budget / self.ranges.len() as u64, ..cache },
+            budget => cache.with_budget(budget / self.ranges.len() as u64),
         };
         let token = token_for(&range.url, config.token)?;
         let config =

@@ -204,7 +204,8 @@ fn cache<K: Hard>() -> impl Strategy<Value = Option<CacheConfig>> {
         let (variant, policy, on_conflict) =
             (select(Variant::ALL), select(Policy::ALL), select(OnConflict::ALL));
         (Just(budget), variant, policy, on_conflict).prop_map(|(budget, variant, policy, on_conflict)| {
-            Some(CacheConfig { budget, policy, variant, on_conflict })
+            let cache = CacheConfig::of(budget).with_policy(policy).with_variant(variant);
+            Some(cache.with_on_conflict(on_conflict))
         })
     };
     prop_oneof![Just(None), (K::LEAST_BUDGET..200_000).prop_flat_map(any), Just(1 << 20).prop_flat_map(any)]

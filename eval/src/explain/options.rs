@@ -239,12 +239,9 @@ impl ExplainArgs {
     /// The lookups that a form is chosen for.
     pub(super) fn asked(&self) -> Lookups {
         let costs = self.transport.costs().at_concurrency(self.concurrency);
-        Lookups {
-            costs: FabricCosts { round_trip: self.round_trip.unwrap_or(costs.round_trip), ..costs },
-            budget: self.budget.map(|budget| budget.as_u64()),
-            theta: self.theta,
-            negative: self.negative,
-        }
+        let costs = FabricCosts { round_trip: self.round_trip.unwrap_or(costs.round_trip), ..costs };
+        let lookups = Lookups::over(costs).with_budget(self.budget.map(|budget| budget.as_u64()));
+        lookups.with_theta(self.theta).with_negative(self.negative)
     }
 }
 

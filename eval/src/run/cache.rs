@@ -66,12 +66,9 @@ impl CacheArgs {
     /// The cache settings, if any.
     pub fn config(&self) -> Option<CacheConfig> {
         let budget = self.budget()?;
-        Some(CacheConfig {
-            policy: self.policy.unwrap_or_default(),
-            variant: self.variant.unwrap_or_default(),
-            on_conflict: self.on_conflict.unwrap_or_default(),
-            ..CacheConfig::of(budget)
-        })
+        let config = CacheConfig::of(budget).with_policy(self.policy.unwrap_or_default());
+        let config = config.with_variant(self.variant.unwrap_or_default());
+        Some(config.with_on_conflict(self.on_conflict.unwrap_or_default()))
     }
 }
 

@@ -108,7 +108,7 @@ pub const SMALL_BUDGET: u64 = 12 << 10;
 /// A budget as tight for keys of this kind as the given one is for integers, of whose directories a
 /// page takes 4 KiB.
 pub fn fitting<K: KeySpace>(config: CacheConfig) -> CacheConfig {
-    CacheConfig { budget: config.budget + 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES) as u64, ..config }
+    config.with_budget(config.budget + 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES) as u64)
 }
 
 /// One of those who work, who works no longer once this is dropped, however that comes.

@@ -24,6 +24,7 @@ use std::str::FromStr;
 /// 77.5, it answers 68.3 in the next 5 M requests, 72.8 in the 5 M after that and 75.1 in the
 /// fourth 5 M; `frequency` the same, `lru` 71.8 and from then on 75.1 again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Policy {
     /// Decayed access count of the entry's segment times the bytes a miss there costs, and the
     /// entry's own hits (FPCache, §3.3): the former decides who enters, the latter are added,
@@ -41,6 +42,7 @@ pub enum Policy {
 
 /// The content of an entry (FPCache, §4.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Variant {
     /// Fingerprint and offset from the predicted slot: 4 bytes.
     #[default]
@@ -55,6 +57,7 @@ pub enum Variant {
 
 /// How a lookup goes on when a cached entry led to another key's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum OnConflict {
     /// With the plan that would have been chosen without the entry.
     #[default]
@@ -108,7 +111,14 @@ named!(
 );
 
 /// Limits and options of what a compute node keeps of a table.
+///
+/// ```
+/// # use fpcache::cache::{CacheConfig, Policy};
+/// let config = CacheConfig::of(64 << 20).with_policy(Policy::Lru);
+/// assert_eq!((config.budget, config.policy), (64 << 20, Policy::Lru));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheConfig {
     /// Bytes for everything that is kept: models, directory, entries and the containers around
     /// them. Only what the table's keys can fill is taken, so that [`u64::MAX`] is as good as no
@@ -124,6 +134,7 @@ pub struct CacheConfig {
 
 impl CacheConfig {
     /// A budget in bytes, and otherwise the defaults.
+    #[must_use]
     pub fn of(budget: u64) -> Self {
         Self {
             budget,
@@ -131,6 +142,30 @@ impl CacheConfig {
             variant: Variant::default(),
             on_conflict: OnConflict::default(),
         }
+    }
+
+    /// The same with another budget.
+    #[must_use]
+    pub fn with_budget(self, budget: u64) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// The same with another policy.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The same with other entries.
+    #[must_use]
+    pub fn with_variant(self, variant: Variant) -> Self {
+        Self { variant, ..self }
+    }
+
+    /// The same, but lookups go on like this after an entry that was wrong.
+    #[must_use]
+    pub fn with_on_conflict(self, on_conflict: OnConflict) -> Self {
+        Self { on_conflict, ..self }
     }
 }
 

@@ -90,12 +90,38 @@ pub enum ValuePlace {
 
 impl RecordShape {
     /// The shape of records whose lengths are all the same.
+    #[must_use]
     pub const fn fixed(key_bytes: u16, value_bytes: u32) -> Self {
         Self {
             key_bytes: Some(key_bytes),
             value_bytes: Some(value_bytes),
             room: key_bytes as u32 + value_bytes,
         }
+    }
+
+    /// The shape of records whose keys and values vary, in slots with this much room for both. For
+    /// integer keys say `with_key_bytes(8)` of it.
+    ///
+    /// ```
+    /// # use fpcache::layout::RecordShape;
+    /// let texts_by_number = RecordShape::varying(108).with_key_bytes(8); // texts up to 100 bytes in slots
+    /// assert_eq!((texts_by_number.key_bytes, texts_by_number.value_bytes), (Some(8), None));
+    /// ```
+    #[must_use]
+    pub const fn varying(room: u32) -> Self {
+        Self { key_bytes: None, value_bytes: None, room }
+    }
+
+    /// The same, but all keys have this many bytes.
+    #[must_use]
+    pub const fn with_key_bytes(self, bytes: u16) -> Self {
+        Self { key_bytes: Some(bytes), ..self }
+    }
+
+    /// The same, but all values have this many bytes.
+    #[must_use]
+    pub const fn with_value_bytes(self, bytes: u32) -> Self {
+        Self { value_bytes: Some(bytes), ..self }
     }
 
     /// Bytes before the key.

@@ -20,6 +20,12 @@ const MILLION: f64 = 1e6;
 const VARIES: u32 = u32::MAX;
 
 /// The choices a table is built with.
+///
+/// ```
+/// # use fpcache::layout::{RecordShape, TableParameters};
+/// let parameters = TableParameters::default().with_shape(RecordShape::varying(200)).with_epsilon(64);
+/// assert_eq!((parameters.shape.room, parameters.epsilon), (200, 64));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableParameters {
     /// Width of its fingerprints.
@@ -139,6 +145,24 @@ impl TableParameters {
     pub fn as_stored(self) -> Self {
         let width = if self.stores_fingerprints { self.width } else { WidthChoice::None.of(0, 0) };
         Self { width, fill: f64::from(in_millionths(self.fill)) / MILLION, ..self }
+    }
+
+    /// The same with records of this shape.
+    #[must_use]
+    pub const fn with_shape(self, shape: RecordShape) -> Self {
+        Self { shape, ..self }
+    }
+
+    /// The same with another error bound.
+    #[must_use]
+    pub const fn with_epsilon(self, epsilon: u32) -> Self {
+        Self { epsilon, ..self }
+    }
+
+    /// The same with another fill.
+    #[must_use]
+    pub const fn with_fill(self, fill: f64) -> Self {
+        Self { fill, ..self }
     }
 
     /// The same with fingerprints of the width that is chosen for its windows and slots, or without

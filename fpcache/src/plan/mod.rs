@@ -59,7 +59,8 @@ impl std::fmt::Display for Plan {
 }
 
 /// Which plan lookups use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PlanChoice {
     /// The cheapest plan for each key or group of keys, by the costs of the fabric.
     #[default]

@@ -8,7 +8,14 @@ use crate::plan::{FabricCosts, Plan, Sums};
 use crate::table::{MODELS_GROW, beside_models, budget_for_models, for_models};
 
 /// The lookups to tune for, and the means for them.
-#[derive(Clone, Copy, Debug)]
+///
+/// ```
+/// # use fpcache::{plan::FabricCosts, tuning::Lookups};
+/// let lookups = Lookups::over(FabricCosts::TCP).with_budget(1 << 20).with_theta(0.99);
+/// assert_eq!(lookups.budget, Some(1 << 20));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Lookups {
     /// The costs of the fabric.
     pub costs: FabricCosts,
@@ -18,6 +25,32 @@ pub struct Lookups {
     pub theta: f64,
     /// Share of lookups of keys that are absent.
     pub negative: f64,
+}
+
+impl Lookups {
+    /// Lookups of keys that are all present and equally popular, without a budget.
+    #[must_use]
+    pub const fn over(costs: FabricCosts) -> Self {
+        Self { costs, budget: None, theta: 0.0, negative: 0.0 }
+    }
+
+    /// The same with another budget, or without one.
+    #[must_use]
+    pub fn with_budget(self, budget: impl Into<Option<u64>>) -> Self {
+        Self { budget: budget.into(), ..self }
+    }
+
+    /// The same with another distribution over keys.
+    #[must_use]
+    pub const fn with_theta(self, theta: f64) -> Self {
+        Self { theta, ..self }
+    }
+
+    /// The same with another share of absent keys.
+    #[must_use]
+    pub const fn with_negative(self, negative: f64) -> Self {
+        Self { negative, ..self }
+    }
 }
 
 /// A lookup's average use of the fabric.

@@ -31,7 +31,7 @@ fn alike(variant: Variant, a: u64, b: u64) -> bool {
         Variant::Fd | Variant::F => {
             hash(a).max(1) & 0x3fff == hash(b).max(1) & 0x3fff || (hash(a) | hash(b)) & 0xf <= 1
         }
-        Variant::D | Variant::Full => a == b,
+        _ => a == b,
     }
 }
 
@@ -97,7 +97,7 @@ proptest! {
                         Variant::Fd | Variant::D => {
                             hint.slot.wrapping_sub(probe.predicted) == slot.wrapping_sub(other.predicted)
                         }
-                        Variant::F | Variant::Full => other.slots == probe.slots && hint.slot == *slot,
+                        _ => other.slots == probe.slots && hint.slot == *slot,
                     };
                     let origin = learned.iter().any(|one| alike(shape.variant, one.0.key, key) && same(one));
                     prop_assert!(origin, "nobody learned slot {} for key {}", hint.slot, key);

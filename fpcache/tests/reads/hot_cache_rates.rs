@@ -113,7 +113,7 @@ impl Subject {
             Variant::Fd => 16,
             Variant::F => 8,
             Variant::D => 6,
-            Variant::Full => 4,
+            _ => 4,
         };
         let bytes = (entries * 64 / per_bucket) as usize;
         let cache = HotCache::new(bytes, &shape).expect("room");

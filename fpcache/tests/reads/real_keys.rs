@@ -116,7 +116,7 @@ fn assert_all_ways_to<K: Cuts>(built: &Built<K>, name: &str) {
     }
     for (variant, choice) in Variant::ALL.iter().zip(CHOICES) {
         for budget in [least * 2 + 2_000, 1 << 22] {
-            let cache = CacheConfig { variant: *variant, ..CacheConfig::of(budget) };
+            let cache = CacheConfig::of(budget).with_variant(*variant);
             let options = TableOptions { cache: Some(cache), ..TableOptions::plan(choice) };
             let table = Table::open(&mut built.endpoint(), &options).unwrap();
             assert_lookups(built, &table, &questions, &format!("{name}, {}, {cache:?}", choice.name()));

@@ -13,7 +13,7 @@ const EPSILON: u32 = 8;
 
 /// The least budget with which `tune` finds room for the models of these keys.
 fn least<K: BuildKeys>(keys: &[K::Owned], shape: RecordShape) -> u64 {
-    let lookups = Lookups { costs: FabricCosts::TCP, budget: Some(10), theta: 0.0, negative: 0.0 };
+    let lookups = Lookups::over(FabricCosts::TCP).with_budget(10);
     let forced = Forced { groups: Some(None), epsilon: Some(EPSILON), ..Forced::default() };
     let sample = KeySample::<K>::of(keys.len(), |at| keys[at].clone());
     match tune(&sample, shape, &lookups, 0.0, &forced) {

@@ -187,7 +187,7 @@ fn the_hot_cache_holds_records_farther_from_their_prediction_than_the_epsilon_of
     let far: Vec<u64> = f.keys.iter().copied().filter(is_far).collect();
     assert!(far.len() > 5, "{} of {} keys are farther", far.len(), f.keys.len());
     for variant in Variant::ALL {
-        let config = CacheConfig { variant: *variant, ..CacheConfig::of(1 << 20) };
+        let config = CacheConfig::of(1 << 20).with_variant(*variant);
         let mut reader = f.cached_reader(TWO_STAGE[0], config);
         for key in &far {
             reader.get(*key).unwrap();

@@ -23,7 +23,7 @@ fn fixture<T: TestKeys>() -> Fixture<T> {
 }
 
 fn config(variant: Variant, on_conflict: OnConflict) -> CacheConfig {
-    CacheConfig { variant, on_conflict, ..CacheConfig::of(256 << 10) }
+    CacheConfig::of(256 << 10).with_variant(variant).with_on_conflict(on_conflict)
 }
 
 /// Every variant, policy and way, and what follows a conflict.
@@ -31,7 +31,7 @@ fn all_configs() -> impl Iterator<Item = (Way, CacheConfig)> {
     WAYS.into_iter().flat_map(|way| {
         Variant::ALL.iter().zip(Policy::ALL.iter().cycle()).zip(OnConflict::ALL.iter().cycle()).map(
             move |((variant, policy), on_conflict)| {
-                (way, CacheConfig { policy: *policy, ..config(*variant, *on_conflict) })
+                (way, config(*variant, *on_conflict).with_policy(*policy))
             },
         )
     })
@@ -57,7 +57,7 @@ fn random_contents_change_no_answer<T: TestKeys>() {
         let f = fixture::<T>();
         for (way, config) in all_configs() {
             // Small, because all of it is written for every key.
-            let mut reader = f.cached_reader(way, CacheConfig { budget: 24 << 10, ..config });
+            let mut reader = f.cached_reader(way, config.with_budget(24 << 10));
             let mut state = seed | 1;
             for key in f.keys.iter().flat_map(|key| [*key, key ^ 1]).step_by(7) {
                 reader.hot().overwrite(|| {

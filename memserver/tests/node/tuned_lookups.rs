@@ -123,7 +123,7 @@ fn lookups_take_and_keep_what_tuning_promises() {
     // No budget, one for all tables and some entries, and one for all there is.
     for budget in [None, Some(60_000), Some(4 << 20)] {
         for theta in [0.0, 0.99] {
-            let asked = Lookups { costs: FabricCosts::TCP, budget, theta, negative: 0.0 };
+            let asked = Lookups::over(FabricCosts::TCP).with_budget(budget).with_theta(theta);
             for form in [None, Some(GroupForm::Plain), Some(GroupForm::Seeded), Some(GroupForm::Pilots)] {
                 is_kept(&keys, &asked, form, 16);
             }

@@ -70,17 +70,9 @@ pub(super) fn inner_levels(name: SystemName) -> Vec<Option<Inner>> {
     distinct
 }
 
-/// A plan's name, and `auto` for none.
-fn plan_name(plan: PlanChoice) -> &'static str {
-    match plan {
-        PlanChoice::Auto => "auto",
-        PlanChoice::Fixed(plan) => plan.name(),
-    }
-}
-
 impl Candidate {
     pub(super) fn fpcache(o: Options) -> Self {
-        let (bits, plan) = (o.width.bits(), plan_name(o.plan));
+        let (bits, plan) = (o.width.bits(), o.plan.name());
         let groups = o.groups.map_or_else(String::new, |choice| format!(" ({choice})"));
         let together = if o.together { ", changes together" } else { "" };
         let full = loaded(o.fill, Options::published(o.budget, Sizes { key: 8, value: 8 }).fill);

@@ -155,7 +155,7 @@ pub(super) fn table_options(options: &Options, hosts: &Hosts) -> TableOptions {
     // Threads have no work of their own in the model.
     let costs = FabricCosts { probe: 0.0, table: 0.0, ..FabricCosts::RDMA.at_concurrency(concurrency) };
     let budget = options.budget / hosts.parts() as u64;
-    let cache = Some(CacheConfig { variant: options.variant, ..CacheConfig::of(budget) });
+    let cache = Some(CacheConfig::of(budget).with_variant(options.variant));
     TableOptions { costs, cache, ..TableOptions::plan(options.plan) }
 }
 
