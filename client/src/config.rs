@@ -1,4 +1,4 @@
-//! A client's settings.
+//! Settings of clients and of new tables.
 
 use std::time::Duration;
 
@@ -126,5 +126,28 @@ impl ClientConfig {
     pub(crate) fn table_options(&self, costs: FabricCosts) -> TableOptions {
         let Self { plan, cache, sabotage, .. } = *self;
         TableOptions { costs, cache, sabotage, ..TableOptions::plan(plan) }
+    }
+}
+
+/// Options for creating a table.
+///
+/// ```
+/// let options = fpcache_client::CreateOptions::default().with_region_bytes(64 << 20);
+/// assert_eq!(options.region_bytes, Some(64 << 20));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CreateOptions {
+    /// Maximum bytes of its region; `None` for the capacity of the memory node. A table takes
+    /// memory as it needs it, up to this limit. Its change log takes 1/64 of the region (1/1024
+    /// without this option), at most 4 MiB.
+    pub region_bytes: Option<u64>,
+}
+
+impl CreateOptions {
+    /// The same with another limit of the region's bytes, or without one.
+    #[must_use]
+    pub fn with_region_bytes(self, region_bytes: impl Into<Option<u64>>) -> Self {
+        Self { region_bytes: region_bytes.into(), ..self }
     }
 }

@@ -161,7 +161,7 @@ pub use asynchronous::{
 };
 pub use changes::{ByteChanges, Changes, CompareAndSet, Inserted};
 pub use client::{ByteClient, Client, Record, TableClient};
-pub use config::ClientConfig;
+pub use config::{ClientConfig, CreateOptions};
 pub use counters::Counters;
 pub use encode::{DecodeKey, OrderedKey, decode, encode};
 pub use error::{ClientError, ErrorKind};
@@ -197,7 +197,7 @@ pub use pipeline::{BytePipeline, Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket
 pub use reader::{ByteReader, Reader};
 pub use records::Records;
 pub use session::TableStats;
-pub use tables::{CreateOptions, DividedTable, TableList, Tables, wait_for_node, wait_for_node_with};
+pub use tables::{DividedTable, TableList, Tables, wait_for_node, wait_for_node_with};
 pub use url::{Url, UrlError};
 
 /// The choice of a table's parameters from a sample of its keys: [`tune`](tuning::tune).

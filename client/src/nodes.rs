@@ -12,14 +12,14 @@ use fpcache::message::{ErrorCode, RangeRequest, Refusal, TableInfo};
 use fpcache_fabric::SystemClock;
 
 use crate::client::{TableClient, Transport};
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, CreateOptions};
 use crate::error::{ClientError, ErrorKind};
 use crate::pool::Pool;
 use crate::pool::maps::{Chosen, choose};
 use crate::pool::overtaken::retry_while_overtaken;
 use crate::pool::table_creation::{self, Begun, NodeRequests};
 use crate::pool::trusted_nodes::follow;
-use crate::tables::{CreateOptions, Tables};
+use crate::tables::Tables;
 use crate::url::{Url, parse_list};
 
 /// A set of memory nodes with tables partitioned over them, one range of keys on each.

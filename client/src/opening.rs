@@ -4,10 +4,10 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 
 use crate::client::{TableClient, Transport};
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, CreateOptions};
 use crate::error::ClientError;
 use crate::one_node::with_direct;
-use crate::tables::{CreateOptions, Tables};
+use crate::tables::Tables;
 use crate::url::{Url, parse_list};
 
 impl<K: BuildKeys> TableClient<K> {

@@ -15,7 +15,7 @@ use fpcache_fabric::{
 };
 
 use crate::access::{believing, token_for};
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, CreateOptions};
 use crate::core::was_never_sent;
 use crate::error::ClientError;
 use crate::url::{Url, parse_list};
@@ -66,15 +66,6 @@ pub struct TableList {
     pub granted_bytes: u64,
     /// The tables, in the order of their names.
     pub tables: Vec<TableInfo>,
-}
-
-/// Options for creating a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CreateOptions {
-    /// Maximum bytes of its region; `None` for the capacity of the memory node. A table takes
-    /// memory as it needs it, up to this limit. Its change log takes 1/64 of the region (1/1024
-    /// without this option), at most 4 MiB.
-    pub region_bytes: Option<u64>,
 }
 
 /// A table over several memory nodes.

@@ -46,7 +46,7 @@ impl Ensured {
 impl NewTable {
     /// Options for creating the table.
     pub(crate) fn options(self) -> CreateOptions {
-        CreateOptions { region_bytes: self.region_bytes.map(|size| size.as_u64()) }
+        CreateOptions::default().with_region_bytes(self.region_bytes.map(|size| size.as_u64()))
     }
 
     /// Refuses another size of its region than a table has, which nothing changes.

@@ -21,9 +21,8 @@ use super::route::ReadRoute;
 use super::threads::Threads;
 use super::unanswered::{EITHER, NO_TIME, OTHERS, runtime_has_ended, within};
 use crate::client::{TableClient, Transport};
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, CreateOptions};
 use crate::error::ClientError;
-use crate::tables::CreateOptions;
 
 /// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for
 /// threads. Clones are cheap and share everything; any number of tasks may use one at once, and

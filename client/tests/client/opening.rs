@@ -14,7 +14,9 @@ use crate::common::{PATIENCE, TestKeys, patient};
 use crate::over_nodes::{Node, config, make, name, urls};
 use crate::proxies::{Towards, stand_before};
 
-const ANY: CreateOptions = CreateOptions { region_bytes: None };
+fn any() -> CreateOptions {
+    CreateOptions::default()
+}
 
 fn parameters() -> TableParameters {
     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 200 };
@@ -29,12 +31,12 @@ fn all_who_begin_at_once_have_one_table_with_its_parameters() {
             for number in 0..8u8 {
                 let url = &node.url;
                 scope.spawn(move || {
-                    let client = ByteClient::open_or_create(url, config(), parameters(), ANY).unwrap();
+                    let client = ByteClient::open_or_create(url, config(), parameters(), any()).unwrap();
                     client.put([number], &[number; 150]).unwrap();
                 });
             }
         });
-        let client = ByteClient::open_or_create(&node.url, config(), parameters(), ANY).unwrap();
+        let client = ByteClient::open_or_create(&node.url, config(), parameters(), any()).unwrap();
         assert!((0..8u8).all(|number| client.get([number]).unwrap() == Some(vec![number; 150])));
         assert_eq!(client.table().unwrap().record.parameters, parameters().as_stored());
         assert_eq!(Tables::connect(&node.url).unwrap().list().unwrap().tables.len(), 1);
@@ -46,12 +48,12 @@ fn a_table_that_is_there_is_opened_as_it_is() {
     let node = Node::shm();
     let tables = Tables::connect(&node.url).unwrap();
     // Of one that has no parameters yet, as after a crash between the two steps, they are set.
-    assert!(tables.create_if_missing(&name(), KeyKind::Bytes, ANY).unwrap());
-    assert!(!tables.create_if_missing(&name(), KeyKind::Bytes, ANY).unwrap());
-    let first = ByteClient::open_or_create(&node.url, config(), parameters(), ANY).unwrap();
+    assert!(tables.create_if_missing(&name(), KeyKind::Bytes, any()).unwrap());
+    assert!(!tables.create_if_missing(&name(), KeyKind::Bytes, any()).unwrap());
+    let first = ByteClient::open_or_create(&node.url, config(), parameters(), any()).unwrap();
     first.put("oslo", b"Norway").unwrap();
     let others = TableParameters { epsilon: 8, ..parameters() };
-    let client = ByteClient::open_or_create(&node.url, config(), others, ANY).unwrap();
+    let client = ByteClient::open_or_create(&node.url, config(), others, any()).unwrap();
     assert_eq!(client.get("oslo").unwrap(), Some(b"Norway".to_vec()));
     assert_eq!(client.table().unwrap().record.parameters, parameters().as_stored());
     assert_eq!(client.table_name(), &name());
@@ -62,14 +64,14 @@ fn a_table_that_is_there_is_opened_as_it_is() {
 fn what_cannot_be_opened_is_told() {
     let node = Node::tcp();
     let tables = Tables::connect(&node.url).unwrap();
-    tables.create(&name(), KeyKind::Bytes, ANY).unwrap();
-    let other = Client::open_or_create(&node.url, config(), TableParameters::default(), ANY).unwrap_err();
+    tables.create(&name(), KeyKind::Bytes, any()).unwrap();
+    let other = Client::open_or_create(&node.url, config(), TableParameters::default(), any()).unwrap_err();
     assert!(matches!(other, ClientError::OtherKeys { .. }), "{other}");
-    let other = tables.create_if_missing(&name(), KeyKind::U64, ANY).unwrap_err();
+    let other = tables.create_if_missing(&name(), KeyKind::U64, any()).unwrap_err();
     assert!(matches!(other, ClientError::OtherKeys { theirs: KeyKind::Bytes, .. }), "{other}");
     let unfit = TableParameters { epsilon: u32::MAX, ..parameters() };
     let another = patient().with_table("another".parse().unwrap());
-    let error = ByteClient::open_or_create(&node.url, another, unfit, ANY).unwrap_err();
+    let error = ByteClient::open_or_create(&node.url, another, unfit, any()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_eq!(tables.list().unwrap().tables.len(), 1, "nothing is created");
 }
@@ -78,12 +80,12 @@ fn what_cannot_be_opened_is_told() {
 fn one_over_several_memory_nodes_is_opened() {
     let nodes = [Node::tcp(), Node::shm()];
     make::<U64Keys>(&nodes, &[100], Some(8));
-    let client = Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), ANY).unwrap();
+    let client = Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), any()).unwrap();
     client.put(1, &[1; 8]).unwrap();
     client.put(200, &[1; 8]).unwrap();
     assert_eq!(client.count(0, u64::MAX).unwrap(), 2);
     let tables = Tables::connect(&nodes[0].url).unwrap();
-    let error = tables.create_if_missing(&name(), KeyKind::U64, ANY).unwrap_err();
+    let error = tables.create_if_missing(&name(), KeyKind::U64, any()).unwrap_err();
     assert!(matches!(error, ClientError::TableExists { .. }), "{error}");
 }
 
@@ -95,7 +97,7 @@ fn no_second_table_is_made_while_a_memory_node_that_has_it_is_away() {
         if is_divided {
             make::<U64Keys>(&nodes[1..], &[100], Some(8));
         }
-        let open = |urls: &str| Client::open_or_create(urls, config(), TableParameters::default(), ANY);
+        let open = |urls: &str| Client::open_or_create(urls, config(), TableParameters::default(), any());
         open(&nodes[1].url).unwrap().put(1, &[1; 8]).unwrap();
         let all = urls(&nodes[..2]);
         assert_eq!(open(&all).unwrap().get(1).unwrap(), Some(vec![1; 8]));
@@ -108,7 +110,7 @@ fn no_second_table_is_made_while_a_memory_node_that_has_it_is_away() {
     let nodes = [Node::tcp(), Node::shm()];
     let error = Client::connect_with(&urls(&nodes), config()).unwrap_err();
     assert!(matches!(error, ClientError::NoSuchTable { .. }), "both have said so: {error}");
-    Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), ANY).unwrap();
+    Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), any()).unwrap();
     let made = nodes.each_ref().map(|node| Tables::connect(&node.url).unwrap().list().unwrap().tables.len());
     assert_eq!(made, [1, 0], "at the first");
 }
@@ -118,8 +120,8 @@ fn no_second_table_is_made_while_a_memory_node_that_has_it_is_away() {
 fn no_second_table_is_made_while_one_over_other_memory_nodes_is_being_made() {
     let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
     let all = Nodes::at(&urls(&nodes[1..])).unwrap();
-    let table = all.begin::<U64Keys>(&name(), &[100], ANY).unwrap();
-    let open = || Client::open_or_create(&urls(&nodes[..2]), config(), TableParameters::default(), ANY);
+    let table = all.begin::<U64Keys>(&name(), &[100], any()).unwrap();
+    let open = || Client::open_or_create(&urls(&nodes[..2]), config(), TableParameters::default(), any());
     let error = open().unwrap_err();
     assert!(matches!(error, ClientError::TableNotWhole { .. }) && error.is_retryable(), "{error:?}");
     assert_eq!(Tables::connect(&nodes[0].url).unwrap().list().unwrap().tables, []);
@@ -133,13 +135,13 @@ fn no_second_table_is_made_while_one_over_other_memory_nodes_is_being_made() {
 fn a_table_that_is_not_whole_yet_hides_no_whole_one_of_its_name() {
     let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
     let over = |at: [usize; 2]| at.map(|at| nodes[at].url.as_str()).join(",");
-    drop(Nodes::at(&over([0, 2])).unwrap().begin::<U64Keys>(&name(), &[100], ANY).unwrap());
-    let open = || Client::open_or_create(&over([0, 1]), config(), TableParameters::default(), ANY);
+    drop(Nodes::at(&over([0, 2])).unwrap().begin::<U64Keys>(&name(), &[100], any()).unwrap());
+    let open = || Client::open_or_create(&over([0, 1]), config(), TableParameters::default(), any());
     let error = open().unwrap_err();
     assert!(matches!(error, ClientError::TableNotWhole { .. }), "{error:?}");
     let tables = Tables::connect(&nodes[1].url).unwrap();
     assert_eq!(tables.list().unwrap().tables, [], "no second one is made");
-    tables.create(&name(), KeyKind::U64, ANY).unwrap();
+    tables.create(&name(), KeyKind::U64, any()).unwrap();
     Client::connect_with(&nodes[1].url, config()).unwrap().put(1, &[1; 8]).unwrap();
     for urls in [over([0, 1]), over([1, 0])] {
         assert_eq!(Client::connect_with(&urls, config()).unwrap().get(1).unwrap(), Some(vec![1; 8]));
@@ -168,7 +170,7 @@ fn no_second_table_is_made_while_the_maps_of_a_memory_node_cannot_be_read() {
     let urls = format!("{},{late}", nodes[0].url);
     let open = |deadline| {
         let config = config().with_deadline(deadline);
-        Client::open_or_create(&urls, config, TableParameters::default(), ANY)
+        Client::open_or_create(&urls, config, TableParameters::default(), any())
     };
     let error = open(Duration::from_millis(500)).unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
@@ -182,7 +184,8 @@ fn no_second_table_is_made_while_the_maps_of_a_memory_node_cannot_be_read() {
 fn tasks_open_or_create_tables() {
     let node = Node::tcp();
     crate::asynchronous::one_thread().block_on(async {
-        let open = || fpcache_client::AsyncByteClient::open_or_create(&node.url, config(), parameters(), ANY);
+        let open =
+            || fpcache_client::AsyncByteClient::open_or_create(&node.url, config(), parameters(), any());
         let (first, second) = tokio::join!(open(), open());
         first.unwrap().put("oslo", b"Norway").await.unwrap();
         assert_eq!(second.unwrap().get("oslo").await.unwrap(), Some(b"Norway".to_vec()));

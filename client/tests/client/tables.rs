@@ -57,7 +57,9 @@ fn kind<K: TestKeys>() -> KeyKind {
     KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap()
 }
 
-const ANY: CreateOptions = CreateOptions { region_bytes: None };
+fn any() -> CreateOptions {
+    CreateOptions::default()
+}
 
 /// Numbers in no order (xorshift).
 fn random(state: &mut u64) -> u64 {
@@ -100,8 +102,8 @@ fn tables_of_both_kinds_answer_for_themselves_under_concurrent_clients() {
     let node = Node::start(64 << 20);
     let tables = node.tables();
     for i in 0..3 {
-        tables.create(&name(&format!("numbers-{i}")), KeyKind::U64, ANY).unwrap();
-        tables.create(&name(&format!("texts-{i}")), KeyKind::Bytes, ANY).unwrap();
+        tables.create(&name(&format!("numbers-{i}")), KeyKind::U64, any()).unwrap();
+        tables.create(&name(&format!("texts-{i}")), KeyKind::Bytes, any()).unwrap();
     }
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -109,7 +111,7 @@ fn tables_of_both_kinds_answer_for_themselves_under_concurrent_clients() {
         let comings = scope.spawn(|| {
             let mut rounds = 0;
             while !is_over.load(Ordering::Relaxed) || rounds < 5 {
-                tables.create(&name("passing"), KeyKind::U64, ANY).unwrap();
+                tables.create(&name("passing"), KeyKind::U64, any()).unwrap();
                 crate::common::load::<U64Keys>(&node.client("passing"), U64Keys::parameters(), 0..500, 1)
                     .unwrap();
                 tables.drop_table(&name("passing")).unwrap();
@@ -141,8 +143,10 @@ fn tables_of_both_kinds_answer_for_themselves_under_concurrent_clients() {
 fn what_is_refused_is_refused_with_cause_and_remedy() {
     let node = Node::start(4 << 20);
     let tables = node.tables();
-    tables.create(&name("texts"), KeyKind::Bytes, ANY).unwrap();
-    tables.create(&name("numbers"), KeyKind::U64, CreateOptions { region_bytes: Some(1 << 20) }).unwrap();
+    tables.create(&name("texts"), KeyKind::Bytes, any()).unwrap();
+    tables
+        .create(&name("numbers"), KeyKind::U64, CreateOptions::default().with_region_bytes(1 << 20))
+        .unwrap();
     let refused = |made: Result<(), ClientError>, code, parts: &[&str]| match made.unwrap_err() {
         ClientError::Refused(refusal) => {
             assert_eq!(refusal.code, code, "{refusal}");
@@ -152,11 +156,12 @@ fn what_is_refused_is_refused_with_cause_and_remedy() {
     };
     for kind in KeyKind::ALL {
         let parts = ["table `texts` exists already", "kind bytes", "another name"];
-        let error = tables.create(&name("texts"), kind, ANY).unwrap_err();
+        let error = tables.create(&name("texts"), kind, any()).unwrap_err();
         assert!(matches!(error, ClientError::TableExists { .. }) && error.kind() == ErrorKind::Invalid);
         assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
     }
-    let sized = |bytes| tables.create(&name("x"), KeyKind::U64, CreateOptions { region_bytes: Some(bytes) });
+    let sized =
+        |bytes| tables.create(&name("x"), KeyKind::U64, CreateOptions::default().with_region_bytes(bytes));
     refused(sized(1_000), RefusalCode::Invalid, &["too small", "64.0 KiB"]);
     refused(sized(1 << 30), RefusalCode::NoMemory, &["1.0 GiB", "4.0 MiB", "--capacity"]);
     let gone = |failed: Result<(), ClientError>, parts: &[&str]| {
@@ -203,7 +208,7 @@ fn a_dropped_table_is_told_and_one_of_its_name_is_another<K: TestKeys, Other: Te
     let tables = node.tables();
     let table = name("t");
     let numbers = || (0..2_000u64).map(|n| n << 40);
-    tables.create(&table, kind::<K>(), ANY).unwrap();
+    tables.create(&table, kind::<K>(), any()).unwrap();
     let (idle, busy) = (node.client::<K>("t"), node.client::<K>("t"));
     crate::common::load(&busy, K::parameters(), numbers(), 1).unwrap();
     let shape = K::parameters().shape;
@@ -226,7 +231,7 @@ fn a_dropped_table_is_told_and_one_of_its_name_is_another<K: TestKeys, Other: Te
     gone("load", busy.load(K::parameters(), 0).map(drop).unwrap_err());
 
     // Other keys under the same name.
-    tables.create(&table, kind::<Other>(), ANY).unwrap();
+    tables.create(&table, kind::<Other>(), any()).unwrap();
     crate::common::load(&node.client::<Other>("t"), Other::parameters(), numbers(), 5).unwrap();
     for client in [&idle, &busy] {
         let error = client.get(K::key(0)).unwrap_err();
@@ -235,7 +240,7 @@ fn a_dropped_table_is_told_and_one_of_its_name_is_another<K: TestKeys, Other: Te
     tables.drop_table(&table).unwrap();
 
     // Its like again: the same handles go on.
-    tables.create(&table, kind::<K>(), ANY).unwrap();
+    tables.create(&table, kind::<K>(), any()).unwrap();
     crate::common::load(&idle, K::parameters(), numbers(), 7).unwrap();
     assert_eq!(busy.get(K::key(1 << 40)).unwrap(), Some(value_in(&shape, 1 << 40, 7)));
     busy.put(K::key(1), &value_in(&shape, 1, 8)).unwrap();
@@ -260,7 +265,7 @@ fn once_a_drop_is_acknowledged_nobody_gets_an_answer() {
     let node = Node::start(16 << 20);
     let tables = node.tables();
     for round in 0..10u64 {
-        tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+        tables.create(&name("t"), KeyKind::U64, any()).unwrap();
         crate::common::load(&node.client::<U64Keys>("t"), U64Keys::parameters(), 0..1_000, round).unwrap();
         let is_gone = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -297,7 +302,7 @@ fn once_a_drop_is_acknowledged_nobody_gets_an_answer() {
 fn more_tables_than_one_reply_has_are_listed_all() {
     let node = Node::start(64 << 20);
     let tables = node.tables();
-    let small = CreateOptions { region_bytes: Some(64 << 10) };
+    let small = CreateOptions::default().with_region_bytes(64 << 10);
     let mut names: Vec<TableName> = (0..530).map(|i| name(&format!("t{i}"))).collect();
     names.iter().for_each(|name| tables.create(name, KeyKind::U64, small).unwrap());
     names.sort_unstable();
@@ -315,7 +320,7 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
     let node = Node::start(64 << 20);
     let tables = node.tables();
     for table in ["busy", "calm"] {
-        tables.create(&name(table), KeyKind::U64, ANY).unwrap();
+        tables.create(&name(table), KeyKind::U64, any()).unwrap();
         crate::common::load(&node.client::<U64Keys>(table), U64Keys::parameters(), 0..1_000, 1).unwrap();
     }
     let is_over = AtomicBool::new(false);
@@ -355,8 +360,8 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
 #[test]
 fn a_client_for_other_keys_is_told_so_when_it_is_opened() {
     let node = Node::start(64 << 20);
-    node.tables().create(&name("numbers"), KeyKind::U64, ANY).unwrap();
-    node.tables().create(&name("default"), KeyKind::Bytes, ANY).unwrap();
+    node.tables().create(&name("numbers"), KeyKind::U64, any()).unwrap();
+    node.tables().create(&name("default"), KeyKind::Bytes, any()).unwrap();
     let refused = |error: ClientError| assert!(matches!(error, ClientError::OtherKeys { .. }), "{error}");
     for _ in ["empty", "with a record"] {
         refused(node.try_client::<ByteKeys>("numbers").unwrap_err());
@@ -385,10 +390,10 @@ fn a_request_about_a_table_that_is_not_answered_is_of_unknown_outcome() {
     let tables = Tables::connect(node.url()).unwrap();
     let is_there = |table: &str| tables.find(&name(table)).unwrap().is_some();
     let comes_to_be = |table: &str, there| crate::common::wait_until(|| is_there(table) == there);
-    tables.create(&name("early"), KeyKind::U64, ANY).unwrap();
+    tables.create(&name("early"), KeyKind::U64, any()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let (error, _asked) = told(|tables| tables.create(&name("late"), KeyKind::U64, ANY));
+            let (error, _asked) = told(|tables| tables.create(&name("late"), KeyKind::U64, any()));
             assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
             assert_eq!(error.kind(), ErrorKind::Unknown);
             comes_to_be("late", true);
@@ -403,7 +408,7 @@ fn a_request_about_a_table_that_is_not_answered_is_of_unknown_outcome() {
         });
         // What may be repeated, and what was not sent.
         let repeatable: [Ask; 2] = [
-            |tables| tables.create_if_missing(&name("other"), KeyKind::U64, ANY).map(drop),
+            |tables| tables.create_if_missing(&name("other"), KeyKind::U64, any()).map(drop),
             |tables| tables.list().map(drop),
         ];
         for ask in repeatable {

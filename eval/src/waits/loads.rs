@@ -140,7 +140,11 @@ impl Burden<'_> {
     }
 
     fn create(&self, region_bytes: Option<u64>) -> anyhow::Result<TableClient<U64Keys>> {
-        self.tables.create(&self.config.table, KeyKind::U64, CreateOptions { region_bytes })?;
+        self.tables.create(
+            &self.config.table,
+            KeyKind::U64,
+            CreateOptions::default().with_region_bytes(region_bytes),
+        )?;
         Ok(TableClient::connect_with(self.url, self.config.clone())?)
     }
 

@@ -60,7 +60,7 @@ impl<K: NumberedKeys> Test<K> {
         for (table, parameters) in parameters.iter().enumerate() {
             if table > 0 {
                 let all = Tables::connect(&place.url()).unwrap();
-                all.create(&table_name(table), kind, CreateOptions { region_bytes: None }).unwrap();
+                all.create(&table_name(table), kind, CreateOptions::default()).unwrap();
             }
             let config = patient().with_table(table_name(table));
             let keys: Vec<u64> = (0..KEYS).map(key).collect();

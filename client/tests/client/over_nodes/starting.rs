@@ -42,7 +42,7 @@ fn processes_that_start_at_once_all_find_the_table() {
             let config = ClientConfig::default().with_deadline(PATIENCE).with_table(table);
             let all = Nodes::at_with(&list, config.clone()).unwrap();
             barrier.wait();
-            let options = CreateOptions { region_bytes: Some(1 << 20) };
+            let options = CreateOptions::default().with_region_bytes(1 << 20);
             all.create::<U64Keys>(&table, TableParameters::default(), &[1000], options)?;
             Client::connect_with(&list, config)?.put(round, &[1; 8])
         };

@@ -24,7 +24,7 @@ fn an_empty_table_is_of_use<K: TestKeys>() {
     let node = Node::start(64 << 20);
     let tables = node.tables();
     let made = |table: &str| {
-        tables.create(&name(table), kind::<K>(), ANY).unwrap();
+        tables.create(&name(table), kind::<K>(), any()).unwrap();
         node.client::<K>(table)
     };
 
@@ -88,7 +88,7 @@ fn parameters_that_are_rounded_when_stored_are_those_of_the_table_that_has_them(
     .enumerate()
     {
         let table = format!("t{at}");
-        node.tables().create(&name(&table), kind::<U64Keys>(), ANY).unwrap();
+        node.tables().create(&name(&table), kind::<U64Keys>(), any()).unwrap();
         let client = node.client::<U64Keys>(&table);
         client.create(parameters).unwrap();
         client.create(parameters).unwrap();
@@ -101,7 +101,7 @@ fn parameters_that_are_rounded_when_stored_are_those_of_the_table_that_has_them(
 #[test]
 fn parameters_that_are_rounded_when_stored_are_not_told_to_differ() {
     let node = Node::start(64 << 20);
-    node.tables().create(&name("t"), kind::<U64Keys>(), ANY).unwrap();
+    node.tables().create(&name("t"), kind::<U64Keys>(), any()).unwrap();
     let client = node.client::<U64Keys>("t");
     let parameters = TableParameters { fill: 1.0 / 3.0, ..TableParameters::default() };
     client.create(parameters).unwrap();
@@ -129,7 +129,7 @@ fn first_writes_that_come_at_once_all_take_effect() {
     let node = Node::start(64 << 20);
     for round in 0..20 {
         let table = format!("t{round}");
-        node.tables().create(&name(&table), KeyKind::U64, ANY).unwrap();
+        node.tables().create(&name(&table), KeyKind::U64, any()).unwrap();
         let shared = node.client::<U64Keys>(&table);
         let clients = [shared.clone(), shared, node.client(&table), node.client(&table)];
         thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn a_first_write_decides_about_values_unless_it_is_refused() {
     let node = Node::start(16 << 20);
     let table = |at: usize| {
         let table = format!("t{at}");
-        node.tables().create(&name(&table), kind::<U64Keys>(), ANY).unwrap();
+        node.tables().create(&name(&table), kind::<U64Keys>(), any()).unwrap();
         node.client::<U64Keys>(&table)
     };
     let words = table(0);
@@ -172,7 +172,7 @@ fn a_load_by_inserts_is_of_one_table_whatever_gets_its_name() {
     let node = Node::start(64 << 20);
     let tables = node.tables();
     let make = || {
-        tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+        tables.create(&name("t"), KeyKind::U64, any()).unwrap();
         node.client::<U64Keys>("t").create(TableParameters::default()).unwrap();
     };
     make();
@@ -192,12 +192,12 @@ fn a_load_by_inserts_is_of_one_table_whatever_gets_its_name() {
 fn a_table_that_was_lost_is_not_taken_for_an_empty_one() {
     let node = Node::start(16 << 20);
     let tables = node.tables();
-    tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+    tables.create(&name("t"), KeyKind::U64, any()).unwrap();
     let (before, idle) = (node.client::<U64Keys>("t"), node.client::<U64Keys>("t"));
     before.put(1, &[1; 8]).unwrap();
     assert_eq!(before.get(1).unwrap(), Some(vec![1; 8]));
     tables.drop_table(&name("t")).unwrap();
-    tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+    tables.create(&name("t"), KeyKind::U64, any()).unwrap();
     // Until it has noticed, it is told that the table is gone.
     let begun = Instant::now();
     loop {
@@ -217,7 +217,7 @@ fn a_table_that_was_lost_is_not_taken_for_an_empty_one() {
 fn whoever_accepts_a_loss_goes_on_with_the_empty_table_and_is_told_of_the_next_one() {
     let node = Node::start(16 << 20);
     let tables = node.tables();
-    tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+    tables.create(&name("t"), KeyKind::U64, any()).unwrap();
     let (accepting, other) = (node.client::<U64Keys>("t"), node.client::<U64Keys>("t"));
     let until_emptied = |client: &Client, what: &str| {
         let begun = Instant::now();
@@ -229,7 +229,7 @@ fn whoever_accepts_a_loss_goes_on_with_the_empty_table_and_is_told_of_the_next_o
         accepting.put(1, &[loss; 8]).unwrap();
         assert_eq!(other.get(1).unwrap(), Some(vec![loss; 8]));
         tables.drop_table(&name("t")).unwrap();
-        tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+        tables.create(&name("t"), KeyKind::U64, any()).unwrap();
         until_emptied(&accepting, "the one that accepts");
         until_emptied(&other, "the other");
         accepting.clone().accept_loss();

@@ -21,7 +21,7 @@ fn tables_share_what_there_is_and_a_drop_gives_it_back() {
     let tables = node.tables();
     let parameters = U64Keys::parameters_of(Some(100));
     for table in ["kept", "greedy"] {
-        tables.create(&name(table), KeyKind::U64, ANY).unwrap();
+        tables.create(&name(table), KeyKind::U64, any()).unwrap();
         crate::common::load(&node.client::<U64Keys>(table), parameters, 0..1_000, 1).unwrap();
     }
     let (kept, greedy) = (node.client::<U64Keys>("kept"), node.client::<U64Keys>("greedy"));
@@ -37,7 +37,7 @@ fn tables_share_what_there_is_and_a_drop_gives_it_back() {
     assert!((0..1_000).all(|key| kept.get(key).unwrap() == Some(vec![9; 100])));
     assert!((0..went_in).all(|i| greedy.get((1 << 32) + i).unwrap() == Some(vec![7; 100])));
     // Nor is there memory for a load into a third one; if there is for the table at all.
-    match tables.create(&name("third"), KeyKind::U64, ANY) {
+    match tables.create(&name("third"), KeyKind::U64, any()) {
         Err(ClientError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::NoMemory, "{refusal}"),
         made => {
             made.unwrap();
@@ -51,7 +51,7 @@ fn tables_share_what_there_is_and_a_drop_gives_it_back() {
     let left = tables.list().unwrap();
     assert!(left.granted_bytes < CAPACITY / 2, "{left:?}");
     for _ in 0..3 {
-        tables.create(&name("greedy"), KeyKind::U64, ANY).unwrap();
+        tables.create(&name("greedy"), KeyKind::U64, any()).unwrap();
         crate::common::load(&greedy, parameters, 0..1_000, 1).unwrap();
         let again = fill(&greedy, 1 << 32);
         assert!(again > went_in * 9 / 10, "{again} of {went_in}");
@@ -63,7 +63,7 @@ fn tables_share_what_there_is_and_a_drop_gives_it_back() {
 fn a_load_that_is_given_up_holds_nothing_back() {
     let node = Node::start(8 << 20);
     let tables = node.tables();
-    tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+    tables.create(&name("t"), KeyKind::U64, any()).unwrap();
     let before = tables.list().unwrap().granted_bytes;
     let client = node.client::<U64Keys>("t");
     let mut load = client.load(U64Keys::parameters(), 0).unwrap();
@@ -88,7 +88,7 @@ fn a_load_that_is_given_up_holds_nothing_back() {
 fn a_table_with_a_smaller_region_says_what_would_give_it_more() {
     let node = Node::start(64 << 20);
     let tables = node.tables();
-    tables.create(&name("small"), KeyKind::U64, CreateOptions { region_bytes: Some(1 << 20) }).unwrap();
+    tables.create(&name("small"), KeyKind::U64, CreateOptions::default().with_region_bytes(1 << 20)).unwrap();
     let client = node.client::<U64Keys>("small");
     let error = crate::common::load(&client, U64Keys::parameters(), 0..100_000, 1).unwrap_err().to_string();
     assert!(error.contains("region of 1.0 MiB") && error.contains("--region-bytes"), "{error}");

@@ -142,7 +142,8 @@ impl Manager {
     fn make(&mut self) {
         let kind = [KeyKind::U64, KeyKind::Bytes][self.random.below(2) as usize];
         let region_bytes = [None, None, Some(1 << 20)][self.random.below(3) as usize];
-        match self.tables().create(&name(self.table), kind, CreateOptions { region_bytes }) {
+        let options = CreateOptions::default().with_region_bytes(region_bytes);
+        match self.tables().create(&name(self.table), kind, options) {
             Ok(()) => self.know(Some(kind)),
             Err(error) => self.resolve(&error),
         }
