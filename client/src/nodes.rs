@@ -3,6 +3,7 @@
 //! The protocol is in [`table_creation`].
 
 use std::borrow::Borrow;
+use std::fmt;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
@@ -78,19 +79,13 @@ impl Nodes {
         Ok(Self { urls, config })
     }
 
-    /// Their URLs, separated by commas.
-    pub fn urls(&self) -> String {
-        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
-        urls.join(",")
-    }
-
     /// Their URLs as a map has them, for everybody.
     fn names(&self) -> Vec<String> {
         self.urls.iter().map(|url| url.for_others().to_string()).collect()
     }
 
-    /// The URL of each.
-    pub fn each(&self) -> impl Iterator<Item = &Url> {
+    /// The URL of each, in the order of the ranges.
+    pub fn urls(&self) -> impl ExactSizeIterator<Item = &Url> {
         self.urls.iter()
     }
 
@@ -169,7 +164,7 @@ impl Nodes {
             };
         let config = self.config.clone().with_table(*name);
         let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
-        let client = TableClient::of(Transport::Pool(pool), &self.urls(), &config);
+        let client = TableClient::of(Transport::Pool(pool), &self.to_string(), &config);
         Ok(NewTable { nodes: self.clone(), map, is_there, client })
     }
 
@@ -205,7 +200,9 @@ impl Nodes {
         }
         if nodes.is_empty() {
             self.check_none_closed(name)?;
-            return Err(away.unwrap_or_else(|| ClientError::no_such_table(&self.urls(), name.as_str(), "")));
+            return Err(
+                away.unwrap_or_else(|| ClientError::no_such_table(&self.to_string(), name.as_str(), ""))
+            );
         }
         // Nothing is changed while one of them is away: it would come back with a part of the
         // table.
@@ -249,7 +246,7 @@ impl Nodes {
             }
         }
         match dropped {
-            0 => Err(ClientError::no_such_table(&self.urls(), name.as_str(), "")),
+            0 => Err(ClientError::no_such_table(&self.to_string(), name.as_str(), "")),
             _ => Ok(()),
         }
     }
@@ -306,6 +303,14 @@ impl Nodes {
             Ok(()) | Err(ClientError::NoSuchTable { .. }) => Ok(()),
             Err(error) => Err(error.at(&url.to_string())),
         }
+    }
+}
+
+/// Their URLs, separated by commas, as [`Nodes::at`] takes them.
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
+        f.write_str(&urls.join(","))
     }
 }
 
@@ -412,8 +417,8 @@ fn draw_creation() -> Result<u64, ClientError> {
     }
 }
 
-impl<K: BuildKeys> std::fmt::Debug for NewTable<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<K: BuildKeys> fmt::Debug for NewTable<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewTable").field("map", &self.map).finish_non_exhaustive()
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Create {
 fn tell_ranges<K: Keys>(nodes: &Nodes, split_at: &[K::Owned], output: &mut Output) -> io::Result<()> {
     let shown: Vec<String> =
         split_at.iter().map(|key| K::text(key.borrow(), KeyFormat { is_hex: false })).collect();
-    for (number, url) in nodes.each().enumerate() {
+    for (number, url) in nodes.urls().enumerate() {
         let (from, to) = (number.checked_sub(1).and_then(|before| shown.get(before)), shown.get(number));
         let keys = match (from, to) {
             (None, None) => "all keys".to_owned(),

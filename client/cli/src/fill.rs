@@ -179,7 +179,7 @@ impl Filling {
              allow more, or name the keys first with `fpcache-cli create {name} --nodes {} --split-at KEY,KEY`",
             records.name(),
             nodes.len(),
-            nodes.urls()
+            nodes
         );
         let split = split_of::<K>(records.known(), |i| records.key(i), nodes.len())?;
         let table = nodes.begin::<K>(name, &split, self.new.options())?;

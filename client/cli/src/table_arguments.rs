@@ -24,7 +24,7 @@ impl TableArguments {
 
     /// The same table at these memory nodes.
     pub(crate) fn at(&self, nodes: &Nodes) -> Self {
-        Self { url: nodes.urls(), ..self.clone() }
+        Self { url: nodes.to_string(), ..self.clone() }
     }
 
     /// The memory nodes in the URL, for tables over several.
@@ -35,7 +35,7 @@ impl TableArguments {
     /// Each of the memory nodes in the URL alone.
     pub(crate) fn each(&self) -> Result<Vec<Self>, ClientError> {
         let urls = self.nodes()?;
-        Ok(urls.each().map(|url| Self { url: url.to_string(), ..self.clone() }).collect())
+        Ok(urls.urls().map(|url| Self { url: url.to_string(), ..self.clone() }).collect())
     }
 
     /// Why its memory node could not be asked, with its URL.
