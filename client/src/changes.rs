@@ -3,6 +3,7 @@
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::RecordToken;
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
+use fpcache_fabric::FabricError;
 
 use crate::error::ClientError;
 use crate::key::AsKey;
@@ -235,6 +236,11 @@ pub enum CompareAndSet {
 }
 
 impl CompareAndSet {
+    /// Whether the value was replaced.
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Done(_))
+    }
+
     /// The outcome in a reply, such as that of a [`Completed`](crate::Completed); `None` if it is
     /// not a reply to a compare-and-set.
     pub fn of(reply: &WriteReply) -> Option<Self> {
@@ -250,6 +256,11 @@ impl CompareAndSet {
 /// The error for a reply to a compare-and-set that does not say how it ended.
 pub(crate) fn no_token() -> ClientError {
     ClientError::OutcomeUnknown { why: "the reply to compare-and-set has no token".to_owned() }
+}
+
+/// The error of an update that was tried until its deadline.
+pub(crate) fn overtaken() -> ClientError {
+    FabricError::DeadlinePassed { waiting_for: "the record to stay as it was read until its update" }.into()
 }
 
 /// The error for a reply that says that nothing was changed.

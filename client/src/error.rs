@@ -24,7 +24,7 @@ use crate::url::UrlError;
 ///
 /// | What happened | Predicate | Variants |
 /// |---|---|---|
-/// | No answer in time, and no record was changed | [`is_timeout`](Self::is_timeout) | `Deadline` of a blocking read; `Fabric` of tasks' reads, of changes that were never sent, of connecting; `NodeAway` of one of several memory nodes; `Open` |
+/// | No answer in time, and no record was changed | [`is_timeout`](Self::is_timeout) | `Deadline` of a blocking read; `Fabric` of tasks' reads, of changes that were never sent, of updates that others overtook, of connecting; `NodeAway` of one of several memory nodes; `Open` |
 /// | The memory node is down, out of reach, or full of clients | [`is_unavailable`](Self::is_unavailable) | the same |
 /// | A change, the end of a load, or a table's creation or drop may or may not have taken effect | [`may_have_taken_effect`](Self::may_have_taken_effect) | `OutcomeUnknown`, whether time or connection was lost, or a request that was sent again was refused |
 /// | A change was refused, and made nothing | [`is_of_refused_change`](Self::is_of_refused_change) | `NoRoom`, `DiskFull`, `NotDurable`, `Damaged` |

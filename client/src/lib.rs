@@ -84,6 +84,10 @@
 //! [`Client::contains`] avoids it. `multi_get` takes as many round trips for 4,096 keys as the
 //! slowest of them needs. [`Client::get_into`] returns the plan and the [`Cost`] of each lookup.
 //!
+//! A change costs one round trip, a request to the memory node's processor, which makes all changes
+//! of its tables; [`Client::fetch_update`] costs a lookup and a change. Many changes share requests
+//! in [`Client::apply`], and wait for none of each other's round trips in a [`Pipeline`].
+//!
 //! # Failures
 //!
 //! [`ClientError::is_retryable`] says whether the same call may succeed later, and other predicates

@@ -3,12 +3,14 @@
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
+use fpcache_fabric::Deadline;
 
-use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome};
+use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome, overtaken};
 use crate::client::{TableClient, with_core};
 use crate::core::MeantTable;
 use crate::error::ClientError;
-use crate::key::AsKey;
+use crate::key::{AsKey, KeyRef};
+use crate::tables::time_left;
 
 impl<K: BuildKeys> TableClient<K> {
     /// Inserts a record, **or writes nothing if the key exists**, which is no error: look at what
@@ -109,6 +111,57 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// *The call stopped half-way*, with any other error, as for [`insert`](Self::insert):
     /// `replies` has the outcomes of the changes before the one that failed, among which there may
+    /// Replaces a record's value by what `change` makes of it, or makes the record if `change` is
+    /// given `None`, and returns the value before: so that no other client's change is lost. If
+    /// `change` returns `None`, nothing is written.
+    ///
+    /// Reads, computes, and compares and sets: the cost of a [`get`](Self::get) and of one request.
+    /// If others have changed the record in between, all of this is done again, `change` included,
+    /// within the deadline.
+    ///
+    /// ```
+    /// # #[cfg(feature = "embedded")]
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// # let client = fpcache_client::Client::embedded(16 << 20)?;
+    /// let count = |value: Option<&[u8]>| {
+    ///     let count = value.and_then(|value| value.try_into().ok()).map_or(0, u64::from_le_bytes);
+    ///     Some((count + 1).to_le_bytes().to_vec())
+    /// };
+    /// client.fetch_update(1, count)?; // makes the record
+    /// assert_eq!(client.fetch_update(1, count)?, Some(1u64.to_le_bytes().to_vec()));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "embedded"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get) and [`insert`](Self::insert). If others were faster until the
+    /// deadline, [`is_timeout`](ClientError::is_timeout): nothing was changed.
+    #[doc(alias = "read_modify_write")]
+    pub fn fetch_update(
+        &self,
+        key: impl AsKey<K>,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>, ClientError> {
+        let (key, until) = (KeyRef::<K>(key.as_key()), Deadline::after(self.deadline));
+        loop {
+            let (before, token) = self.with_deadline(time_left(until)).get_versioned(key)?.unzip();
+            let Some(value) = change(before.as_deref()) else { return Ok(before) };
+            let client = self.with_deadline(time_left(until));
+            if client.deadline.is_zero() {
+                return Err(overtaken());
+            }
+            let is_done = match token {
+                Some(token) => client.compare_and_set(key, token, &value)?.is_done(),
+                None => client.insert(key, &value)?.is_new(),
+            };
+            if is_done {
+                return Ok(before);
+            }
+        }
+    }
+
     /// be refusals, too. That one and the later ones were not made, unless it is
     /// [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been. Of a table
     /// over several memory nodes it is that, too, if later changes were made at others, and says

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
@@ -16,9 +17,9 @@ use tokio::sync::oneshot;
 use super::changes::{ChangeReplier, Claim, NodeChanges, RequestChanges, divide};
 use super::client::AsyncTableClient;
 use super::unanswered::{OTHERS, unknown, within};
-use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome};
+use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome, overtaken};
 use crate::error::ClientError;
-use crate::key::AsKey;
+use crate::key::{AsKey, KeyRef};
 use crate::outcomes::{ChangeResult, ChangeResults};
 
 /// Bytes of changes that a call has sent at a time: about half of what a request may have, so that
@@ -65,6 +66,32 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         changes.compare_and_set(key, expected, value);
         let reply = self.change(changes).await?;
         CompareAndSet::of(&reply).ok_or_else(no_token)
+    }
+
+    /// Replaces a record's value by what `change` makes of it, or makes the record, and returns the
+    /// value before. As [`TableClient::fetch_update`](crate::TableClient::fetch_update).
+    pub async fn fetch_update(
+        &self,
+        key: impl AsKey<K>,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>, ClientError> {
+        let (key, until) = (KeyRef::<K>(key.as_key()), self.until());
+        let left = || self.with_deadline(until.saturating_duration_since(Instant::now()));
+        loop {
+            let (before, token) = left().get_versioned(key).await?.unzip();
+            let Some(value) = change(before.as_deref()) else { return Ok(before) };
+            let client = left();
+            if client.deadline().is_zero() {
+                return Err(overtaken());
+            }
+            let is_done = match token {
+                Some(token) => client.compare_and_set(key, token, &value).await?.is_done(),
+                None => client.insert(key, &value).await?.is_new(),
+            };
+            if is_done {
+                return Ok(before);
+            }
+        }
     }
 
     /// Sends changes in few requests, some of each memory node's after the others, and writes the

@@ -29,6 +29,7 @@ mod changes;
 mod cut_ways;
 mod damaged;
 mod drop_and_create;
+mod fetch_update;
 mod groups;
 mod loads;
 mod long_values;
