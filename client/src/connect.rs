@@ -34,6 +34,15 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Connects with settings, to the table that they name. Its keys must be of this client's kind.
     ///
+    /// ```no_run
+    /// # fn main() -> Result<(), fpcache_client::ClientError> {
+    /// use fpcache_client::{ByteClient, ClientConfig};
+    /// let config = ClientConfig::default().with_table("paths".parse()?);
+    /// let paths = ByteClient::connect_with("tcp://127.0.0.1:7400", config)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// An invalid URL, no memory node there or one of another release, no such table or one that is
     /// not whole, no permission, or [`OtherKeys`](ClientError::OtherKeys).

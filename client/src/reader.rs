@@ -113,6 +113,16 @@ impl<K: BuildKeys> TableClient<K> {
     /// on the [`Plan`](crate::Plan), and one more for an external value; see the
     /// [crate](crate#cost) for rarer costs. [`get_into`](Self::get_into) avoids the allocation.
     ///
+    /// ```
+    /// # fn example(client: &fpcache_client::Client) -> Result<(), fpcache_client::ClientError> {
+    /// match client.get(42)? {
+    ///     Some(value) => println!("{} bytes", value.len()),
+    ///     None => println!("absent"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The memory node is down, which is not waited for; it says nothing, or the record is being
     /// written, until the deadline; it has no such table.
@@ -122,6 +132,15 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Reads the value of `key` into `value`, whose content is replaced, and returns version, plan
     /// and cost. Does not allocate if `value` has the capacity. An absent key leaves `value` empty.
+    ///
+    /// ```
+    /// # fn example(client: &fpcache_client::Client) -> Result<(), fpcache_client::ClientError> {
+    /// let mut value = Vec::new();
+    /// let found = client.get_into(42, &mut value)?;
+    /// println!("{} took {} round trips", found.plan, found.cost.round_trips);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         self.here(|mut reader| reader.get_into(key, value))

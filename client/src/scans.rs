@@ -20,6 +20,15 @@ impl<K: BuildKeys> TableClient<K> {
     /// Up to `limit` records in key order, beginning with the least key not below `start`. One
     /// round trip per 256 KiB of slots and of external values; [`scan_with`](Self::scan_with) holds
     /// at most 32 MiB of these at a time.
+    ///
+    /// ```
+    /// # fn example(client: &fpcache_client::Client) -> Result<(), fpcache_client::ClientError> {
+    /// for (key, value) in client.scan(1000, 10)? {
+    ///     println!("{key}: {value:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
         self.here(|mut reader| reader.scan(start, limit))
     }
@@ -54,6 +63,18 @@ impl<K: BuildKeys> TableClient<K> {
     /// As [`scan`](Self::scan), but passes each record to `take`, until that returns
     /// [`ControlFlow::Break`](std::ops::ControlFlow::Break), if it returns [such](ScanFlow). It may
     /// use this client: it then reads with buffers that are made for that call.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # fn example(client: &fpcache_client::Client) -> Result<(), fpcache_client::ClientError> {
+    /// // To the first long value.
+    /// client.scan_with(0, usize::MAX, |key, value| {
+    ///     println!("{key}: {} bytes", value.len());
+    ///     if value.len() < 1000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scan_with<F: ScanFlow>(
         &self,
         start: impl AsKey<K>,

@@ -21,6 +21,15 @@ impl<K: BuildKeys> TableClient<K> {
     /// A request without a reply is sent again, over a new connection if necessary, and takes
     /// effect at most once.
     ///
+    /// ```
+    /// # fn example(client: &fpcache_client::Client) -> Result<(), fpcache_client::ClientError> {
+    /// if !client.insert(42, &7u64.to_le_bytes())?.is_new() {
+    ///     println!("42 exists already");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::KeySize`], [`ClientError::ValueSize`], [`ClientError::RecordSize`] or
     /// [`ClientError::ValueTooLong`] if key or value do not fit the table: nothing was sent.
@@ -37,6 +46,15 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Inserts a record or replaces its value, whichever it takes.
+    ///
+    /// ```
+    /// # fn example(client: &fpcache_client::Client) -> Result<(), fpcache_client::ClientError> {
+    /// client.put(42, &7u64.to_le_bytes())?;
+    /// assert!(client.update(42, &8u64.to_le_bytes())?, "it is there");
+    /// assert!(client.delete(42)?, "it was there");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "set")]
     #[doc(alias = "upsert")]
     pub fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
@@ -93,24 +111,6 @@ impl<K: BuildKeys> TableClient<K> {
         CompareAndSet::of(&reply).ok_or_else(no_token)
     }
 
-    /// Sends changes in as few requests as possible, and writes the outcome of each to `replies`,
-    /// whose content is replaced. They are applied in order at each memory node, each on its own;
-    /// the deadline applies to each request.
-    ///
-    /// What a reply says of a record is no error: an insert whose key exists, an update or delete
-    /// whose key is absent, a compare-and-set of another version.
-    ///
-    /// # Errors
-    /// *A change was refused*, for which
-    /// [`is_of_refused_change`](ClientError::is_of_refused_change) holds:
-    /// [`NoRoom`](ClientError::NoRoom), [`DiskFull`](ClientError::DiskFull),
-    /// [`NotDurable`](ClientError::NotDurable) or [`Damaged`](ClientError::Damaged), as
-    /// [`put`](Self::put) returns it. The others were sent all the same: `replies` has the outcome
-    /// of every change, and the error is that of the first one refused ([`Changes::refusals`] gives
-    /// all of them).
-    ///
-    /// *The call stopped half-way*, with any other error, as for [`insert`](Self::insert):
-    /// `replies` has the outcomes of the changes before the one that failed, among which there may
     /// Replaces a record's value by what `change` makes of it, or makes the record if `change` is
     /// given `None`, and returns the value before: so that no other client's change is lost. If
     /// `change` returns `None`, nothing is written.
@@ -162,6 +162,24 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
+    /// Sends changes in as few requests as possible, and writes the outcome of each to `replies`,
+    /// whose content is replaced. They are applied in order at each memory node, each on its own;
+    /// the deadline applies to each request.
+    ///
+    /// What a reply says of a record is no error: an insert whose key exists, an update or delete
+    /// whose key is absent, a compare-and-set of another version.
+    ///
+    /// # Errors
+    /// *A change was refused*, for which
+    /// [`is_of_refused_change`](ClientError::is_of_refused_change) holds:
+    /// [`NoRoom`](ClientError::NoRoom), [`DiskFull`](ClientError::DiskFull),
+    /// [`NotDurable`](ClientError::NotDurable) or [`Damaged`](ClientError::Damaged), as
+    /// [`put`](Self::put) returns it. The others were sent all the same: `replies` has the outcome
+    /// of every change, and the error is that of the first one refused ([`Changes::refusals`] gives
+    /// all of them).
+    ///
+    /// *The call stopped half-way*, with any other error, as for [`insert`](Self::insert):
+    /// `replies` has the outcomes of the changes before the one that failed, among which there may
     /// be refusals, too. That one and the later ones were not made, unless it is
     /// [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been. Of a table
     /// over several memory nodes it is that, too, if later changes were made at others, and says
