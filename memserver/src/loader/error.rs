@@ -11,6 +11,7 @@ use crate::uploads::MOST_VALUES;
 
 /// Why a load ended without a table.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// A parameter is out of range.
     #[error(transparent)]

@@ -37,6 +37,7 @@ impl DamagedRecord {
 
 /// Why a table could not be changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TableError {
     /// The region is full.
     #[error(
