@@ -157,10 +157,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 *held = None;
                 self.reconnect(failure.number, deadline)?;
             }
-            ReadError::Fabric(e) if !matches!(e, FabricError::DeadlinePassed { .. }) => return Err(e.into()),
+            error @ ReadError::Fabric(FabricError::DeadlinePassed { .. }) => {
+                return Err(ClientError::Deadline { deadline: retry.within, last: error });
+            }
+            ReadError::Fabric(e) => return Err(e.into()),
+            // It was told to stop when the deadline had passed.
+            error @ ReadError::Unfinished { .. } => {
+                return Err(ClientError::Deadline { deadline: retry.within, last: error });
+            }
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
-            // One that is unfinished was told to stop when the deadline had passed.
-            last => return Err(ClientError::Deadline { deadline: retry.within, last }),
         }
         Ok(NextStep::Again)
     }

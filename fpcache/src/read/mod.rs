@@ -77,7 +77,6 @@ pub enum Wanted {
 
 /// Why an operation did not end in an answer.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ReadError {
     /// The directory in use is out of date: fetch it anew and start over.
     #[error("the segment was replaced since its descriptor was fetched")]
