@@ -27,7 +27,7 @@ use crate::caller::connect;
 use crate::flips::{Flipped, Flips, Target};
 use crate::node::{Durability, Ending, NodeShape, Stage, first_value};
 use crate::play::{DEADLINE, any_way, fitting};
-use crate::{GROUPS, STORM_OVER_CLIENTS, STORM_OVER_MACHINES, any_sync};
+use crate::{GROUPS, STORM_OVER_CLIENTS, STORM_OVER_MACHINES, any_sync, few};
 
 const WRITERS: u64 = 2;
 const KEYS: u64 = 40;
@@ -385,7 +385,7 @@ impl Tally {
 fn run(kind: &str, first: u64, faults: Faults, keeps: Keeps) {
     let tally = RefCell::new(Tally::default());
     let options = SimOptions { faults, ..SimOptions::default() };
-    let explored = explore(first..first + 60, &options, |world: &mut World| {
+    let explored = explore(few(first), &options, |world: &mut World| {
         let durability = keeps(&mut Random::new(world.seed() ^ 0xd15c));
         bits_flip(world, shape(world.seed(), durability), &tally)
     });

@@ -19,7 +19,7 @@ use crate::caller::{Caller, Log, Mix, Part};
 use crate::disk::Trouble;
 use crate::node::{Durability, Ending, Stage};
 use crate::play::{Play, Tally, play};
-use crate::{STORM_OVER_MACHINES, any_sync, draw};
+use crate::{STORM_OVER_MACHINES, any_sync, draw, few};
 
 /// What became of the disks of many worlds.
 #[derive(Clone, Debug, Default)]
@@ -126,7 +126,7 @@ pub fn on_failing_disk(seed: u64, sync: SyncPolicy, ending: Ending) -> Play {
 fn run(kind: &str, first: u64, faults: Faults, how: impl Fn(&mut Random) -> (SyncPolicy, Ending)) {
     let tally = RefCell::new(Tally::default());
     let options = SimOptions { faults, ..SimOptions::default() };
-    let explored = explore(first..first + 40, &options, |world: &mut World| {
+    let explored = explore(few(first), &options, |world: &mut World| {
         let (sync, ending) = how(&mut Random::new(world.seed() ^ 0xd15c));
         play(world, &on_failing_disk(world.seed(), sync, ending), &tally)
     });

@@ -4,7 +4,7 @@
 //! fingerprints, in a third of them threads of the memory node's own look keys up, and in a quarter
 //! of them readers have a lease of what they know of memory's reuse.
 //!
-//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of some dozens, `FPCACHE_SIM_SEED=n`
+//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few, `FPCACHE_SIM_SEED=n`
 //! one alone. With the feature `sabotage` the protocol is broken in one place at a time, and each
 //! break must be found.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -160,6 +160,11 @@ fn is_drawn_as(share: f64, count: u64, all: u64) -> bool {
     (count as f64 - mean).abs() <= 4.0 * (mean * (1.0 - share)).sqrt()
 }
 
+/// The seeds of a kind of world, unless `FPCACHE_SIM_SEEDS` gives their number.
+fn few(first: u64) -> Range<u64> {
+    first..first + 8
+}
+
 /// Draws how a world's memory node keeps what it acknowledges.
 type Keeps = fn(&mut Random) -> Option<Durability>;
 
@@ -240,7 +245,7 @@ fn neighbours_are_of_one_instant_whatever_memory_and_network_do() {
         [("weather", Faults::WEATHER, 10_000_000), ("storm over clients", STORM_OVER_CLIENTS, 11_000_000)]
     {
         let tally = RefCell::new(Tally::default());
-        explore(first..first + 50, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+        explore(few(first), &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
             play(world, &neighbours(world.seed()), &tally)
         });
         let tally = tally.into_inner();
@@ -252,8 +257,8 @@ fn neighbours_are_of_one_instant_whatever_memory_and_network_do() {
 
 #[test]
 fn whatever_memory_and_network_do_all_answers_have_an_order() {
-    run("weather", 0..100, Faults::WEATHER, |_| None);
-    run("storm over clients", 1_000_000..1_000_100, STORM_OVER_CLIENTS, |_| None);
+    run("weather", few(0), Faults::WEATHER, |_| None);
+    run("storm over clients", few(1_000_000), STORM_OVER_CLIENTS, |_| None);
 }
 
 /// Every process goes on while its writes are under way, over connections and identities of their
@@ -264,7 +269,7 @@ fn writes_in_flight_have_an_order_whatever_happens_to_them() {
         let tally = RefCell::new(Tally::default());
         let faults = if is_durable { Faults::STORM } else { STORM_OVER_CLIENTS };
         let first = 6_000_000 + 1_000_000 * u64::from(is_durable);
-        explore(first..first + 50, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+        explore(few(first), &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
             let sync = any_sync(&mut Random::new(world.seed() ^ 0xd15c));
             let durability = is_durable.then_some(Durability { sync, ending: Ending::Process });
             let mut drawn = draw(world.seed(), durability);
@@ -285,7 +290,7 @@ fn any_sync(random: &mut Random) -> SyncPolicy {
 
 #[test]
 fn the_end_of_the_process_undoes_nothing() {
-    run("processes end", 2_000_000..2_000_050, Faults::STORM, |random| {
+    run("processes end", few(2_000_000), Faults::STORM, |random| {
         Some(Durability { sync: any_sync(random), ending: Ending::Process })
     });
 }
@@ -297,7 +302,7 @@ fn the_end_of_the_process_undoes_nothing() {
 fn requests_of_several_operations_are_done_once_across_lives() {
     let tally = RefCell::new(Tally::default());
     let faults = Faults { crash_node: 5_000, ..Faults::STORM };
-    explore(5_000_000..5_000_030, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+    explore(few(5_000_000), &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
         let durability = Durability { sync: SyncPolicy::Always, ending: Ending::Process };
         let mut drawn = draw(world.seed(), Some(durability));
         drawn.parts.iter_mut().for_each(|part| part.mix = Mix { batch: 10, get: 2, ..Mix::NOTHING });
@@ -307,7 +312,7 @@ fn requests_of_several_operations_are_done_once_across_lives() {
 
 #[test]
 fn the_end_of_the_machine_undoes_nothing_that_was_synced_before_it_was_acknowledged() {
-    run("machines end", 3_000_000..3_000_050, STORM_OVER_MACHINES, |random| {
+    run("machines end", few(3_000_000), STORM_OVER_MACHINES, |random| {
         let ending = [Ending::Machine, Ending::Either][random.below(2) as usize];
         Some(Durability { sync: SyncPolicy::Always, ending })
     });
@@ -318,7 +323,7 @@ fn the_end_of_the_machine_undoes_nothing_that_was_synced_before_it_was_acknowled
 fn nearly_full_regions_outlive_their_machine() {
     let tally = RefCell::new(Tally::default());
     let options = SimOptions { faults: STORM_OVER_MACHINES, ..SimOptions::default() };
-    explore(8_000_000..8_000_020, &options, |world: &mut World| {
+    explore(few(8_000_000), &options, |world: &mut World| {
         let durability = Durability { sync: SyncPolicy::Always, ending: Ending::Machine };
         let mut drawn = draw_without_queues(world.seed(), Some(durability));
         add_queues(&mut drawn, &mut Random::new(world.seed() ^ 0x90e0_e5ed), true);

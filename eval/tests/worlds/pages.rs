@@ -8,7 +8,7 @@ use fpcache_sim::{Faults, Random, SimOptions, World, explore};
 
 use crate::caller::{Mix, Part, Queue};
 use crate::play::{DEADLINE, Play, SMALL_BUDGET, Tally, any_way, play};
-use crate::{STORM_OVER_CLIENTS, draw_without_queues};
+use crate::{STORM_OVER_CLIENTS, draw_without_queues, few};
 
 /// Keys that are there at first: enough for their directory to have several pages, of which a small
 /// budget holds one.
@@ -64,7 +64,7 @@ fn clients_whose_models_lie_in_pages_read_whatever_memory_and_network_do() {
         [("weather", Faults::WEATHER, 12_000_000), ("storm over clients", STORM_OVER_CLIENTS, 13_000_000)]
     {
         let tally = RefCell::new(Tally::default());
-        explore(first..first + 20, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+        explore(few(first), &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
             play(world, &in_pages(world.seed()), &tally)
         });
         let tally = tally.into_inner();

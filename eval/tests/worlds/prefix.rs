@@ -14,6 +14,7 @@ use fpcache_memserver::durability::SyncPolicy;
 use fpcache_sim::{Faults, NodeId, Process, Random, SimOptions, Verdict, World, explore};
 
 use crate::caller::connect;
+use crate::few;
 use crate::node::{Durability, Ending, NodeShape, Stage};
 
 const INTERVAL: Duration = Duration::from_micros(100);
@@ -171,11 +172,8 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
 #[test]
 fn the_end_of_the_machine_leaves_a_beginning_of_what_was_not_synced() {
     let lost = Cell::new(0);
-    let explored = explore(
-        4_000_000..4_000_050,
-        &SimOptions { faults: Faults::WEATHER, ..SimOptions::default() },
-        |world| a_beginning_is_left(world, &lost),
-    );
+    let options = SimOptions { faults: Faults::WEATHER, ..SimOptions::default() };
+    let explored = explore(few(4_000_000), &options, |world| a_beginning_is_left(world, &lost));
     println!("machines end between syncs: {explored:?}, {} writes lost", lost.get());
     assert!(
         explored.seeds < 50 || lost.get() as u64 > explored.seeds,

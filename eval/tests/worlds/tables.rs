@@ -336,7 +336,7 @@ fn play_all(first: u64, make: impl Fn(u64) -> World) -> (u64, Tally) {
     let seeds = match (number_in(SEED_VARIABLE), number_in(SEEDS_VARIABLE)) {
         (Some(seed), _) => seed..seed + 1,
         // One takes as long as many that are simulated.
-        (None, count) => first..first + (count.unwrap_or(60) / 6).max(1),
+        (None, count) => first..first + (count.unwrap_or(12) / 6).max(1),
     };
     let count = seeds.end - seeds.start;
     let mut tally = Tally::default();
