@@ -69,14 +69,17 @@ pub(crate) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
 
 /// A connected socket; `TIME` if the deadline passed.
 pub(crate) fn connect(target: &Target, deadline: Deadline) -> Result<OwnedFd, Errno> {
-    let socket = open(target)?;
+    connect_by(open(target)?, target, deadline)
+}
+
+fn connect_by(socket: OwnedFd, target: &Target, deadline: Deadline) -> Result<OwnedFd, Errno> {
     let begun = || match target {
         Target::Internet(address) => rustix::net::connect(&socket, address),
         Target::Unix(path) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?),
     };
     loop {
         match begun() {
-            Ok(()) | Err(Errno::ISCONN) => return Ok(socket),
+            Ok(()) | Err(Errno::ISCONN) => return refuse_itself(&socket).map(|()| socket),
             Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {}
             // The queue of a unix socket is full, which nothing announces.
             Err(Errno::AGAIN) => {
@@ -97,6 +100,18 @@ pub(crate) fn connect(target: &Target, deadline: Deadline) -> Result<OwnedFd, Er
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Refuses a socket that is connected to itself. Where nothing listens at a port of the range that
+/// clients' ports are taken from, the kernel may choose the very same one for the client.
+fn refuse_itself(socket: &OwnedFd) -> Result<(), Errno> {
+    let own = rustix::net::getsockname(socket)?;
+    if rustix::net::getpeername(socket).is_ok_and(|peer| peer.is_some_and(|peer| peer == own)) {
+        // Ends it by a reset: closed in order it would keep the port from listeners for a minute.
+        sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
+        return Err(Errno::CONNREFUSED);
+    }
+    Ok(())
 }
 
 /// Why a target was not reached.
@@ -145,6 +160,20 @@ mod tests {
         assert!(overlap("[::]:1", "[::1]:1") && overlap("[::]:1", "127.0.0.1:1"));
         assert!(!overlap("127.0.0.1:1", "127.0.0.1:2") && !overlap("127.0.0.1:1", "127.0.0.2:1"));
         assert!(!overlap("0.0.0.0:1", "[::1]:1"));
+    }
+
+    /// What the client had said came back as the welcome, and a memory node could not have its own
+    /// port again.
+    #[test]
+    fn a_socket_that_is_connected_to_itself_counts_as_refused_and_gives_its_port_back() {
+        let target = Target::Internet("127.0.0.1:0".parse().unwrap());
+        let socket = open(&target).unwrap();
+        bind(&socket, &target).unwrap();
+        let port: SocketAddr = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();
+        let soon = Deadline::after(Duration::from_secs(10));
+        let connected = connect_by(socket, &Target::Internet(port), soon);
+        assert_eq!(connected.map(drop), Err(Errno::CONNREFUSED));
+        std::net::TcpListener::bind(port).unwrap();
     }
 
     /// A firewall forbids connections, too.
