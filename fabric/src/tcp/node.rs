@@ -22,7 +22,7 @@ use super::unauthenticated::{NewcomerGuard, Newcomers};
 use crate::descriptors::TakenDescriptors;
 use crate::error::FabricError;
 use crate::lock::lock;
-use crate::rdma::NodeCard;
+use crate::rdma::{NodeCard, RdmaError};
 use crate::region::RegionName;
 use crate::service::ClientId;
 use crate::target::Target;
@@ -184,6 +184,8 @@ pub(super) struct ServingState {
     /// The waits of each I/O thread.
     pub(super) waits: Vec<WaitCounts>,
     reports: AtomicUsize,
+    /// Why the network card refused a client last, as the service was told.
+    card_refusal: Mutex<String>,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
     tokens: Mutex<Arc<TokenSet>>,
     /// By which encrypted connections are begun.
@@ -214,6 +216,7 @@ impl ServingState {
             hang_ups: HangUpCounts::default(),
             waits,
             reports: AtomicUsize::new(0),
+            card_refusal: Mutex::default(),
             clients: Mutex::default(),
             tokens,
             tls: Mutex::new(tls),
@@ -301,6 +304,16 @@ impl ServingState {
             self.service_side.post(ToService::Rejected(error));
         } else {
             self.reports.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the service why its network card refuses a client, unless that was the last reason
+    /// already, or is the client's fault.
+    pub(super) fn card_refused(&self, error: RdmaError, why: &str) {
+        let mut last = lock(&self.card_refusal);
+        if *last != why && !matches!(error, RdmaError::Introduction { .. }) {
+            why.clone_into(&mut last);
+            self.tell(error.into());
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::stage::Stage;
 use super::{Arriving, KEEP, Peer, PeerBuffers, Progressed};
 use crate::rdma::wire::NOT_SERVED;
-use crate::rdma::{CardAnswer, PeerQueuePair, ServedAreas};
+use crate::rdma::{CardAnswer, PeerQueuePair, RdmaError, ServedAreas};
 use crate::tcp::areas::{Areas, Output};
 use crate::tcp::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED, checksum,
@@ -242,20 +242,55 @@ fn introduce(
 ) {
     let Areas { for_card, backed_end, lease, scratch, .. } = &client.areas;
     let areas = ServedAreas { region: for_card, backed_end, lease: *lease, scratch: scratch.as_ref() };
-    let answer = match &shared.card {
-        Some(card) => card.answer(&areas, queue_pair, body).map_err(|error| error.to_string()),
-        None => Err("it listens at no address that begins with rdma://".to_owned()),
+    let (status, bytes) = match &shared.card {
+        Some(card) => reply_of_card(card.answer(&areas, queue_pair, body), shared),
+        None => (NOT_SERVED, b"it listens at no address that begins with rdma://".to_vec()),
     };
-    let (status, bytes) = match answer {
+    // A few dozen kilobytes at most.
+    let len = bytes.len() as u32;
+    out.push(ReplyHead { bytes: len, tag: head.tag, status, word: 0 }, &bytes);
+}
+
+/// The reply to a client's network card; the service is told what is wrong with the memory node's.
+fn reply_of_card(answer: Result<CardAnswer, RdmaError>, shared: &ServingState) -> (u16, Vec<u8>) {
+    match answer {
         Ok(CardAnswer { bytes, trouble }) => {
             if let Some(trouble) = trouble {
                 shared.tell(trouble.into());
             }
             (SERVED, bytes)
         }
-        Err(why) => (NOT_SERVED, why.into_bytes()),
-    };
-    // A few dozen kilobytes at most.
-    let len = bytes.len() as u32;
-    out.push(ReplyHead { bytes: len, tag: head.tag, status, word: 0 }, &bytes);
+        Err(error) => {
+            let why = error.to_string();
+            shared.card_refused(error, &why);
+            (NOT_SERVED, why.into_bytes())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::FabricError;
+    use crate::tcp::options::ListenOptions;
+
+    /// A memory node that could register nothing said so to its clients only.
+    #[test]
+    fn refusals_by_the_network_card_are_told_once_for_each_reason() {
+        let shared = ServingState::new(ListenOptions::default(), None, None).unwrap();
+        let refuse = |error| {
+            assert_eq!(reply_of_card(Err(error), &shared).0, NOT_SERVED);
+            let mut told = 0;
+            while let Some(message) = shared.service_side.take() {
+                assert!(matches!(message, ToService::Rejected(FabricError::Rdma(_))), "{message:?}");
+                told += 1;
+            }
+            told
+        };
+        let unusable = |why: &str| RdmaError::Unusable(why.to_owned());
+        assert_eq!([refuse(unusable("too little")), refuse(unusable("too little"))], [1, 0]);
+        assert_eq!(refuse(unusable("it has gone")), 1);
+        // The client's to tell.
+        assert_eq!(refuse(RdmaError::Introduction { what: "nonsense" }), 0);
+    }
 }
