@@ -27,7 +27,8 @@ use crate::region::RegionName;
 use crate::service::ClientId;
 use crate::target::Target;
 
-/// Reports of hang-ups that wait for the service, at most: more are counted and not told.
+/// Reports of hang-ups that wait for the service, at most: more are counted and not told. As many
+/// again may wait of the memory node's own troubles, some of which come only once.
 const MAX_REPORTS: usize = 64;
 
 /// A socket that connections come from.
@@ -295,12 +296,16 @@ impl ServingState {
     /// Counts a peer that was hung up on or not let in, and tells the service.
     pub(super) fn report(&self, reason: HangUp, error: FabricError) {
         self.hang_ups.add(reason);
-        self.tell(error);
+        self.post_report(error, MAX_REPORTS);
     }
 
-    /// Tells the service of something that went wrong.
+    /// Tells the service of something that went wrong here, whatever peers do.
     pub(super) fn tell(&self, error: FabricError) {
-        if self.reports.fetch_add(1, Ordering::Relaxed) < MAX_REPORTS {
+        self.post_report(error, 2 * MAX_REPORTS);
+    }
+
+    fn post_report(&self, error: FabricError, most: usize) {
+        if self.reports.fetch_add(1, Ordering::Relaxed) < most {
             self.service_side.post(ToService::Rejected(error));
         } else {
             self.reports.fetch_sub(1, Ordering::Relaxed);
@@ -379,5 +384,22 @@ impl CloseReason {
             Self::Told(reason, why) => Some((reason, why.to_owned())),
             Self::Tls(why) => Some((HangUp::OtherProtocol, format!("no TLS with it: {why}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the memory node said once was dropped while strangers were refused.
+    #[test]
+    fn many_refusals_leave_the_memory_nodes_own_troubles_their_places() {
+        let shared = ServingState::new(ListenOptions::default(), None, None).unwrap();
+        for _ in 0..2 * MAX_REPORTS {
+            shared.hung_up(&Origin::Unknown, CloseReason::FOREIGN);
+        }
+        shared.tell(FabricError::io("watching a listening socket")(rustix::io::Errno::NOMEM));
+        let told = std::iter::from_fn(|| shared.service_side.take());
+        assert!(matches!(told.last(), Some(ToService::Rejected(FabricError::Io { .. }))));
     }
 }
