@@ -102,7 +102,9 @@ impl Caller {
     /// Notes a wait in vain, and says whether the memory node counts as gone.
     fn note_silence(&mut self, from: Instant) -> bool {
         let now = Instant::now();
-        let (waited, _) = self.waited;
+        let (waited, looked_at) = self.waited;
+        // Bytes may have come while a wait went on.
+        let from = from.max(looked_at);
         let waited = waited + now.saturating_duration_since(from);
         self.waited = (waited, now);
         self.silence.waited(from, now) || waited >= self.silence.patience().saturating_mul(ALONE)

@@ -6,10 +6,14 @@ use crate::verbs::MAX_REQUEST_BYTES;
 
 /// A caller, and the memory node's end of its socket.
 fn caller(call_reply: u32) -> (Caller, UnixStream) {
+    patient_caller(call_reply, Duration::from_secs(5))
+}
+
+fn patient_caller(call_reply: u32, patience: Duration) -> (Caller, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let stream = Stream::new(Bell::new(ours.into()), None);
     let link = Arc::new(Link::new("a test").unwrap());
-    let silence = Arc::new(SilenceTimer::new(Duration::from_secs(5)));
+    let silence = Arc::new(SilenceTimer::new(patience));
     let limits = Limits { batch_bytes: 4096, reply_bytes: 4096, call_request: 4096, call_reply };
     (Caller::new((stream, link, silence), limits, Duration::ZERO, Arc::default()), theirs)
 }
@@ -37,6 +41,27 @@ fn a_call_ends_with_its_deadline_though_more_of_its_reply_is_there() {
     let outcome = caller.wait(&mut Vec::new(), Deadline::at(Instant::now()));
     assert!(matches!(outcome, Err(FabricError::DeadlinePassed { .. })), "{outcome:?}");
     assert!(caller.body.len() <= taken, "{} of {held} bytes were taken", caller.body.len());
+}
+
+/// All of the wait counted as silence as soon as a quarter of the patience was silent.
+#[test]
+fn a_memory_node_that_answers_what_was_given_up_is_not_silent() {
+    const GIVEN_UP: u16 = 10;
+    let patience = Duration::from_secs(1);
+    let (mut caller, mut node) = patient_caller(4096, patience);
+    for tag in 0..=GIVEN_UP {
+        caller.post(&[tag as u8]).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for tag in 0..=GIVEN_UP {
+                std::thread::sleep(if tag < GIVEN_UP { patience / 10 } else { patience * 2 / 5 });
+                // One that waits no more.
+                let _ = node.write_all(&head(0, tag, &[]));
+            }
+        });
+        caller.wait(&mut Vec::new(), Deadline::after(Duration::from_secs(20))).unwrap();
+    });
 }
 
 #[test]
