@@ -75,6 +75,8 @@ pub(super) struct Channel {
     left: Option<usize>,
     /// The tag of the next reply.
     tag: u16,
+    /// Whether the last look ended before all was received that was there.
+    pub(super) is_cut_short: bool,
     /// The watched word, by the newest reply.
     pub(super) watched: Option<u64>,
     /// Whether a reply has said that questions are not answered.
@@ -92,6 +94,7 @@ impl Channel {
             flights: VecDeque::new(),
             left: None,
             tag: 0,
+            is_cut_short: false,
             watched: None,
             is_unanswered: false,
         }
@@ -145,11 +148,22 @@ impl Channel {
         });
     }
 
-    /// Moves what can be moved, hands over what has come back, and says whether anything moved.
-    pub(super) fn progress(&mut self, landed: &mut impl FnMut(Landed)) -> Result<bool, Broken> {
+    /// Moves what can be moved, but receives so often at most; hands over what has come back, and
+    /// says whether anything moved.
+    pub(super) fn progress(
+        &mut self,
+        mut reads: usize,
+        landed: &mut impl FnMut(Landed),
+    ) -> Result<bool, Broken> {
         let mut moved = self.push_out()?;
         self.land_whole(landed)?;
+        self.is_cut_short = false;
         while !self.flights.is_empty() {
+            if reads == 0 {
+                self.is_cut_short = true;
+                break;
+            }
+            reads -= 1;
             let (received, is_direct) = match direct(self.left, self.start == self.end, &mut self.flights) {
                 Some(place) => (self.stream.receive(place), true),
                 None => {

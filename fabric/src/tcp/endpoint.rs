@@ -23,6 +23,9 @@ use crate::meter::Meter;
 use crate::spin::Spin;
 use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Tally};
 
+/// How often a wait receives something before the clock is looked at.
+const READS: usize = 4;
+
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
 
@@ -208,11 +211,11 @@ impl TcpEndpoint {
         }
     }
 
-    /// Moves what can be moved, and says whether anything did.
-    fn progress(&mut self) -> Result<bool, FabricError> {
+    /// Moves what can be moved, but receives so often at most, and says whether anything moved.
+    fn progress(&mut self, reads: usize) -> Result<bool, FabricError> {
         let Self { session, channel, done, ran, meter, .. } = self;
         let Some(channel) = channel else { return Ok(false) };
-        let moved = channel.progress(&mut |Landed { ticket, batch, sent, result }| {
+        let moved = channel.progress(reads, &mut |Landed { ticket, batch, sent, result }| {
             // Of a batch with an error nothing may have been sent.
             if result.is_ok() {
                 session.silence.note_received();
@@ -244,14 +247,14 @@ impl TcpEndpoint {
 
     /// Waits until what was submitted without a ticket is back: looks for a while, then sleeps.
     fn finish(&mut self) -> Result<(), FabricError> {
-        self.progress()?;
+        self.progress(READS)?;
         if self.ran.is_some() {
             return Ok(());
         }
         let budget = self.spin.budget();
         let began = Instant::now();
         while began.elapsed() < budget {
-            if self.progress()? && self.ran.is_some() {
+            if self.progress(READS)? && self.ran.is_some() {
                 self.spin.note_success();
                 return Ok(());
             }
@@ -262,8 +265,12 @@ impl TcpEndpoint {
             let ends = [self.lost_at(), self.until].into_iter().flatten().min();
             let deadline = ends.map_or(Deadline::NONE, Deadline::at);
             let Some(channel) = &self.channel else { return Err(self.session.link.disconnected()) };
-            let ready = wait(channel.socket(), channel.is_unsent(), deadline);
-            let has_moved = self.progress()?;
+            // What was decrypted and not taken is not announced.
+            let ready = match channel.is_cut_short {
+                true => Ready::Try,
+                false => wait(channel.socket(), channel.is_unsent(), deadline),
+            };
+            let has_moved = self.progress(READS)?;
             // However much has moved: a call's time is its own.
             let is_over = !has_moved && ready == Ready::TimedOut || self.is_late();
             if is_over && self.ran.is_none() {
@@ -364,7 +371,7 @@ impl Endpoint for TcpEndpoint {
         }
         self.submit(Some(ticket), batch);
         // The batch is under way; what fails here comes with its completion.
-        let _ = self.progress();
+        let _ = self.progress(usize::MAX);
         Ok(ticket)
     }
 
@@ -375,7 +382,7 @@ impl Endpoint for TcpEndpoint {
                 self.lose();
                 return self.done.pop_front();
             }
-            let moved = self.progress();
+            let moved = self.progress(usize::MAX);
             if matches!(moved, Ok(false)) && self.moved_at.elapsed() >= self.session.patience {
                 self.lose();
             }
@@ -410,3 +417,6 @@ fn left(until: Option<Instant>) -> Duration {
 fn answers_too_late() -> FabricError {
     FabricError::DeadlinePassed { waiting_for: "the memory node's answer to a batch" }
 }
+
+#[cfg(test)]
+mod tests;
