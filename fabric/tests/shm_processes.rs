@@ -270,6 +270,30 @@ fn strangers_and_slow_greeters_do_not_hold_up_others() {
     assert!(matches!(next(&events), Event::Rejected(text) if text.contains("does not speak")));
 }
 
+/// Nothing was told of them.
+#[test]
+fn clients_that_greet_too_slowly_or_crowd_each_other_out_are_told_of() {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    let directory = tempfile::tempdir().unwrap();
+    let address = address(directory.path());
+    let (_serving, events) = observed(&address, ListenOptions::default());
+    let connect = || UnixStream::connect(address.socket_path().unwrap()).unwrap();
+    let told = || match next(&events) {
+        Event::Rejected(text) => text,
+        other => panic!("{other:?}"),
+    };
+    // More than may be there at once beside the one that is being accepted.
+    let crowd: Vec<UnixStream> = (1..Listener::GREETING_DESCRIPTORS).map(|_| connect()).collect();
+    let text = told();
+    assert!(text.contains("too many others had not greeted"), "{text}");
+    drop(crowd);
+    let mut slow = connect();
+    slow.write_all(b"f").unwrap();
+    let text = told();
+    assert!(text.contains("did not greet in time"), "{text}");
+}
+
 #[test]
 fn the_region_descriptor_of_a_client_cannot_be_written_through() {
     let directory = tempfile::tempdir().unwrap();

@@ -198,7 +198,10 @@ impl Listener {
                 Ok(socket) => match self.look_at(socket, now) {
                     Ok(greeting) => {
                         // Before the others move.
-                        crowding.map(|index| self.greeting.remove(index));
+                        if let Some(index) = crowding {
+                            let why = "too many others had not greeted either";
+                            service.rejected(&hung_up(&self.greeting.remove(index), why));
+                        }
                         self.greeting.push(greeting);
                     }
                     Err(error) => service.rejected(&error),
@@ -249,7 +252,10 @@ impl Listener {
         for mut client in std::mem::take(&mut self.greeting) {
             match client.advance() {
                 Progress::Waiting if now < client.since + GREETING_TIME => self.greeting.push(client),
-                // Too slow, or gone: probing whether someone listens looks like that.
+                Progress::Waiting if client.arrived > 0 => {
+                    service.rejected(&hung_up(&client, "it did not greet in time"));
+                }
+                // Said nothing, or gone: probing whether someone listens looks like that.
                 Progress::Waiting | Progress::Gone => {}
                 Progress::Greeted(hello, name) => {
                     match self.admit(client, (&hello, name), open + admitted.len(), service) {
@@ -366,6 +372,11 @@ fn called(process: Option<u32>) -> String {
         || "a client whose process has no number here".to_owned(),
         |process| format!("client process {process}"),
     )
+}
+
+/// The error of a client that was hung up on before it had greeted.
+fn hung_up(client: &Greeting, why: &str) -> FabricError {
+    FabricError::HungUp { peer: called(client.process), why: why.to_owned() }
 }
 
 /// Tells a client why it is not let in. It may have gone already.
