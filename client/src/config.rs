@@ -9,6 +9,9 @@ use fpcache::sabotage::Sabotage;
 use fpcache::table::TableOptions;
 use fpcache_fabric::tcp::Token;
 
+/// How long a memory node may be silent at least before it counts as gone.
+pub(crate) const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The settings of a client.
 ///
 /// ```

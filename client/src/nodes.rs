@@ -10,7 +10,7 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
 use fpcache::message::{ErrorCode, RangeRequest, Refusal, TableInfo};
-use fpcache_fabric::SystemClock;
+use fpcache_fabric::{Deadline, SystemClock};
 
 use crate::client::{TableClient, Transport};
 use crate::config::{ClientConfig, CreateOptions};
@@ -294,7 +294,9 @@ impl Nodes {
     }
 
     fn tables(&self, url: &Url) -> Result<Tables, ClientError> {
-        Tables::at(url, self.config.token, self.config.deadline).map_err(|error| error.at(&url.to_string()))
+        let deadline = self.config.deadline;
+        Tables::at(url, self.config.token, deadline, Deadline::after(deadline))
+            .map_err(|error| error.at(&url.to_string()))
     }
 
     /// Drops a range's table, if it is there.

@@ -10,13 +10,10 @@ use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, Token, connect};
 use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
 
 use crate::access::believing;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, LEAST_PATIENCE};
 use crate::core::Connector;
 use crate::open_table::Node;
 use crate::url::Url;
-
-/// How long a memory node may be silent at least before it counts as gone.
-const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A table of a memory node that is reached over TCP or a unix socket.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use fpcache_fabric::{
 };
 
 use crate::access::{believing, token_for};
-use crate::config::{ClientConfig, CreateOptions};
+use crate::config::{ClientConfig, CreateOptions, LEAST_PATIENCE};
 use crate::core::was_never_sent;
 use crate::error::ClientError;
 use crate::url::{Url, parse_list};
@@ -103,25 +103,30 @@ impl Tables {
         let (urls, begun, mut first_error) = (parse_list(url)?, Instant::now(), None);
         for (at, url) in urls.iter().enumerate() {
             // One that is silent leaves the others their share of the time.
-            let left = config.deadline.saturating_sub(begun.elapsed());
-            match Self::at(url, config.token, left / (urls.len() - at) as u32) {
-                Ok(tables) => return Ok(Self { deadline: config.deadline, ..tables }),
+            let share = config.deadline.saturating_sub(begun.elapsed()) / (urls.len() - at) as u32;
+            match Self::at(url, config.token, config.deadline, Deadline::after(share)) {
+                Ok(tables) => return Ok(tables),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
         Err(first_error.unwrap_or(FabricError::NotPosted.into()))
     }
 
-    /// Connects to one memory node, with the token that is `given` or the one of the environment.
-    pub(crate) fn at(url: &Url, given: Option<Token>, deadline: Duration) -> Result<Self, ClientError> {
+    /// Connects to one memory node by then, with the `given` token or that of the environment.
+    pub(crate) fn at(
+        url: &Url,
+        given: Option<Token>,
+        deadline: Duration,
+        by: Deadline,
+    ) -> Result<Self, ClientError> {
         let token = token_for(url, given)?;
-        let connection = Mutex::new(AnyConnection::reach(url, token, Deadline::after(deadline))?);
+        let connection = Mutex::new(AnyConnection::reach(url, token, deadline, by)?);
         Ok(Self { url: url.clone(), token, deadline, connection })
     }
 
     /// As [`at`](Self::at), for a call that has to be answered by then, too.
     pub(crate) fn before(url: &Url, given: Option<Token>, deadline: Deadline) -> Result<Self, ClientError> {
-        let reached = Self::at(url, given, time_left(deadline))?;
+        let reached = Self::at(url, given, time_left(deadline), deadline)?;
         Ok(Self { deadline: time_left(deadline), ..reached })
     }
 
@@ -242,8 +247,7 @@ impl Tables {
         Ok(self.list()?.tables.into_iter().find(|table| table.name == *name))
     }
 
-    /// Drops a table with all its records. It is not accessible from here on; its memory is freed
-    /// at once.
+    /// Drops a table with all its records: it is not accessible any more, its memory free at once.
     ///
     /// # Errors
     /// [`NoSuchTable`](ClientError::NoSuchTable), or the memory node is gone.
@@ -320,7 +324,7 @@ impl Tables {
         // A panic elsewhere leaves it as it was.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if !connection.is_alive() {
-            *connection = AnyConnection::reach(&self.url, self.token, deadline)?;
+            *connection = AnyConnection::reach(&self.url, self.token, self.deadline, deadline)?;
         }
         Ok(connection)
     }
@@ -369,17 +373,18 @@ fn read_maps(connection: &impl Connection, deadline: Deadline) -> Result<Vec<Ran
 }
 
 impl AnyConnection {
-    /// A connection to the region without a table.
-    fn reach(url: &Url, token: Option<Token>, deadline: Deadline) -> Result<Self, FabricError> {
+    /// A connection to the region without a table, for calls that take so long at most.
+    fn reach(url: &Url, token: Option<Token>, most: Duration, by: Deadline) -> Result<Self, FabricError> {
         match url {
             Url::Shm(address) => {
-                let options = shm::ConnectOptions { deadline, ..Default::default() };
+                let options = shm::ConnectOptions { deadline: by, ..Default::default() };
                 shm::connect(address, options).map(Self::Shm)
             }
             Url::Tcp(address) => {
                 // Nothing is read here but a few requests' answers.
+                let (deadline, patience) = (by, most.max(LEAST_PATIENCE));
                 let options = tcp::ConnectOptions { deadline, token, uses_card: false, ..Default::default() };
-                tcp::connect(&believing(address), options).map(Self::Tcp)
+                tcp::connect(&believing(address), tcp::ConnectOptions { patience, ..options }).map(Self::Tcp)
             }
         }
     }
