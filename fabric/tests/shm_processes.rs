@@ -290,7 +290,13 @@ fn clients_that_greet_too_slowly_or_crowd_each_other_out_are_told_of() {
     drop(crowd);
     let mut slow = connect();
     slow.write_all(b"f").unwrap();
-    let text = told();
+    // One that came before the crowd was seen to leave may be crowded out.
+    let mut text = told();
+    while text.contains("too many others") {
+        slow = connect();
+        slow.write_all(b"f").unwrap();
+        text = told();
+    }
     assert!(text.contains("did not greet in time"), "{text}");
 }
 

@@ -185,8 +185,8 @@ pub(super) struct ServingState {
     /// The waits of each I/O thread.
     pub(super) waits: Vec<WaitCounts>,
     reports: AtomicUsize,
-    /// Why the network card refused a client last, as the service was told.
-    card_refusal: Mutex<String>,
+    /// Why the network card refused clients lately, as the service was told.
+    card_refusals: Mutex<Vec<String>>,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
     tokens: Mutex<Arc<TokenSet>>,
     /// By which encrypted connections are begun.
@@ -217,7 +217,7 @@ impl ServingState {
             hang_ups: HangUpCounts::default(),
             waits,
             reports: AtomicUsize::new(0),
-            card_refusal: Mutex::default(),
+            card_refusals: Mutex::default(),
             clients: Mutex::default(),
             tokens,
             tls: Mutex::new(tls),
@@ -299,26 +299,33 @@ impl ServingState {
         self.post_report(error, MAX_REPORTS);
     }
 
-    /// Tells the service of something that went wrong here, whatever peers do.
-    pub(super) fn tell(&self, error: FabricError) {
-        self.post_report(error, 2 * MAX_REPORTS);
+    /// Tells the service of something that went wrong here, whatever peers do; `false` if too many
+    /// reports wait for it.
+    pub(super) fn tell(&self, error: FabricError) -> bool {
+        self.post_report(error, 2 * MAX_REPORTS)
     }
 
-    fn post_report(&self, error: FabricError, most: usize) {
-        if self.reports.fetch_add(1, Ordering::Relaxed) < most {
+    fn post_report(&self, error: FabricError, most: usize) -> bool {
+        let is_room = self.reports.fetch_add(1, Ordering::Relaxed) < most;
+        if is_room {
             self.service_side.post(ToService::Rejected(error));
         } else {
             self.reports.fetch_sub(1, Ordering::Relaxed);
         }
+        is_room
     }
 
-    /// Tells the service why its network card refuses a client, unless that was the last reason
-    /// already, or is the client's fault.
+    /// Tells the service why its network card refuses a client, unless it knows that reason, of the
+    /// last few, or it is the client's fault.
     pub(super) fn card_refused(&self, error: RdmaError, why: &str) {
-        let mut last = lock(&self.card_refusal);
-        if *last != why && !matches!(error, RdmaError::Introduction { .. }) {
-            why.clone_into(&mut last);
-            self.tell(error.into());
+        const KNOWN: usize = 8;
+        let mut known = lock(&self.card_refusals);
+        let is_news = !known.iter().any(|known| known == why);
+        if is_news && !matches!(error, RdmaError::Introduction { .. }) && self.tell(error.into()) {
+            if known.len() >= KNOWN {
+                known.remove(0);
+            }
+            known.push(why.to_owned());
         }
     }
 

@@ -4,21 +4,20 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::FabricError;
 
-/// How often a line may be written, of clients and of troubles each.
+/// How often a line may be written of clients, and of each trouble.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What was told, and how much was not.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    of_clients: Told,
-    of_troubles: Told,
+    told_at: Option<Instant>,
+    untold: u64,
+    /// The fabric's troubles that were told within the pause.
+    troubles: Vec<(String, Instant)>,
 }
 
-#[derive(Debug, Default)]
-struct Told {
-    at: Option<Instant>,
-    untold: u64,
-}
+/// Different troubles that are told within a pause.
+const MOST_TROUBLES: usize = 8;
 
 impl Refusals {
     /// The line to write, if one may be written. A region that there is not is the client's to
@@ -27,20 +26,29 @@ impl Refusals {
         if matches!(error, FabricError::NoSuchRegion { .. }) {
             return None;
         }
-        // The fabric tells some of its own troubles once, whatever clients do meanwhile.
-        let told = match error {
-            FabricError::Io { .. } | FabricError::Rdma(_) => &mut self.of_troubles,
-            _ => &mut self.of_clients,
-        };
-        if told.at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
-            told.untold += 1;
+        if matches!(error, FabricError::Io { .. } | FabricError::Rdma(_)) {
+            return self.trouble(error.to_string(), now);
+        }
+        if self.told_at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
+            self.untold += 1;
             return None;
         }
-        told.at = Some(now);
-        Some(match std::mem::take(&mut told.untold) {
+        self.told_at = Some(now);
+        Some(match std::mem::take(&mut self.untold) {
             0 => error.to_string(),
             untold => format!("{error} ({untold} more were not shown)"),
         })
+    }
+
+    /// The line of a trouble of the fabric's own, some of which it tells once: neither refusals nor
+    /// other troubles hide it.
+    fn trouble(&mut self, text: String, now: Instant) -> Option<String> {
+        self.troubles.retain(|(_, at)| now.saturating_duration_since(*at) < PAUSE);
+        if self.troubles.len() >= MOST_TROUBLES || self.troubles.iter().any(|(told, _)| *told == text) {
+            return None;
+        }
+        self.troubles.push((text.clone(), now));
+        Some(text)
     }
 }
 
@@ -69,8 +77,14 @@ mod tests {
         let (mut refusals, now) = (Refusals::default(), Instant::now());
         let stranger = FabricError::HungUp { peer: "a peer".to_owned(), why: "it dribbles".to_owned() };
         assert!(refusals.line(&stranger, now).is_some());
-        let trouble = FabricError::from(fpcache_fabric::RdmaError::Unusable("too little".to_owned()));
-        let line = refusals.line(&trouble, now + Duration::from_millis(10));
-        assert_eq!(line.as_deref(), Some("too little"));
+        let mut trouble = |what: &str, at| {
+            let error = FabricError::from(fpcache_fabric::RdmaError::Unusable(what.to_owned()));
+            refusals.line(&error, now + Duration::from_millis(at))
+        };
+        assert_eq!(trouble("too little", 10).as_deref(), Some("too little"));
+        // Nor does one hide another, however often it comes.
+        assert_eq!(trouble("too little", 20), None);
+        assert_eq!(trouble("it has gone", 20).as_deref(), Some("it has gone"));
+        assert_eq!(trouble("too little", 1010).as_deref(), Some("too little"));
     }
 }
