@@ -2,7 +2,6 @@
 #![allow(private_bounds, reason = "programs name none but readers of their own")]
 
 use std::borrow::Borrow;
-use std::ops::Bound;
 
 use fpcache::key_space::{BuildKeys, ByteKeys};
 use fpcache::read::{Cost, Neighbour, Side, Wanted};
@@ -10,12 +9,13 @@ use fpcache::read::{Cost, Neighbour, Side, Wanted};
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient};
+use crate::core::Section;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::key::AsKey;
 use crate::one_node::Holds;
 use crate::reader::{Reader, with_held};
-use crate::span::end_of_prefix;
+use crate::span::Span;
 
 impl<K: BuildKeys> TableClient<K> {
     /// The record with the greatest key not above `key`, or `None`. If keys are the starts of
@@ -239,7 +239,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        self.scan_down((K::lowest(), Bound::Included(start.as_key())), limit, take)
+        self.scan_section(Section::down(Span::not_above(start), limit), Wanted::Value, take)
     }
 
     /// As [`scan_range`](Self::scan_range), in descending key order.
@@ -250,7 +250,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        self.scan_down((start.as_key(), Bound::Excluded(end.as_key())), limit, take)
+        self.scan_section(Section::down(Span::between(start, end), limit), Wanted::Value, take)
     }
 
     /// Passes up to `limit` records not below `start` to `take`, beginning with the greatest.
@@ -260,17 +260,17 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        self.scan_down((start.as_key(), Bound::Unbounded), limit, take)
+        self.scan_section(Section::down(Span::not_below(start), limit), Wanted::Value, take)
     }
 
     /// The number of keys from `start` to `end`. As [`Client::count`](crate::Client::count).
     pub fn count(&mut self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
-        Ok(self.count_up((start.as_key(), Some(end.as_key())))?.0)
+        Ok(self.count_of(Span::between(start, end))?.0)
     }
 
     /// The number of keys not below `start`. See [`count`](Self::count).
     pub fn count_from(&mut self, start: impl AsKey<K>) -> Result<u64, ClientError> {
-        Ok(self.count_up((start.as_key(), None))?.0)
+        Ok(self.count_of(Span::not_below(start))?.0)
     }
 
     /// As [`count`](Self::count), up to `end` if given, with the cost.
@@ -279,7 +279,8 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         start: impl AsKey<K>,
         end: Option<impl AsKey<K>>,
     ) -> Result<(u64, Cost), ClientError> {
-        self.count_up((start.as_key(), end.as_ref().map(AsKey::as_key)))
+        let end = end.map(|end| end.as_key().to_owned());
+        self.count_of(Span { end, ..Span::not_below(start) })
     }
 
     /// The record with the greatest key not above `key`. As
@@ -352,9 +353,10 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         self.multi_nearest_with(Side::Ceiling, keys, take)
     }
 
-    fn count_up(&mut self, (start, end): (&K::Key, Option<&K::Key>)) -> Result<(u64, Cost), ClientError> {
+    fn count_of(&mut self, span: Span<K>) -> Result<(u64, Cost), ClientError> {
         let mut count = 0;
-        let cost = self.scan_up((start, end, Wanted::Presence), usize::MAX, |_, _| count += 1)?;
+        let section = Section::up(span, usize::MAX);
+        let cost = self.scan_section(section, Wanted::Presence, |_, _| count += 1)?;
         Ok((count, cost))
     }
 
@@ -398,8 +400,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
 impl<H: Holds> Reader<ByteKeys, H> {
     /// The number of keys that begin with `prefix`. See [`count`](Self::count).
     pub fn count_prefix(&mut self, prefix: impl AsRef<[u8]>) -> Result<u64, ClientError> {
-        let prefix = prefix.as_ref();
-        Ok(self.count_up((prefix, end_of_prefix(prefix).as_deref()))?.0)
+        Ok(self.count_of(Span::of_prefix(prefix.as_ref()))?.0)
     }
 }
 

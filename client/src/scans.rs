@@ -2,7 +2,7 @@
 #![allow(private_bounds, reason = "programs name none but readers of their own")]
 
 use std::borrow::Borrow;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
 use fpcache::key_space::{BuildKeys, ByteKeys};
 use fpcache::read::{Cost, Wanted};
@@ -14,7 +14,7 @@ use crate::flow::ScanFlow;
 use crate::key::AsKey;
 use crate::one_node::Holds;
 use crate::reader::{Reader, with_held};
-use crate::span::{Span, end_of_prefix};
+use crate::span::Span;
 
 impl<K: BuildKeys> TableClient<K> {
     /// Up to `limit` records in key order, beginning with the least key not below `start`. One
@@ -130,8 +130,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
 
     /// Up to `limit` keys from `start` on. As [`Client::scan_keys`](crate::Client::scan_keys).
     pub fn scan_keys(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
-        let span = Span { start: start.as_key().to_owned(), end: None };
-        self.keys_of(Section { span, limit, is_down: false })
+        self.keys_of(Section::up(Span::not_below(start), limit))
     }
 
     /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
@@ -141,8 +140,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         end: impl AsKey<K>,
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
-        let span = Span { start: start.as_key().to_owned(), end: Some(end.as_key().to_owned()) };
-        self.keys_of(Section { span, limit, is_down: false })
+        self.keys_of(Section::up(Span::between(start, end), limit))
     }
 
     /// Up to `limit` keys of a range from its end down. As
@@ -152,10 +150,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         keys: impl RangeBounds<Q>,
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
-        match Span::of(&keys) {
-            Some(span) => self.keys_of(Section { span, limit, is_down: true }),
-            None => Ok(Vec::new()),
-        }
+        Span::of(&keys).map_or(Ok(Vec::new()), |span| self.keys_of(Section::down(span, limit)))
     }
 
     fn keys_of(&mut self, section: Section<K>) -> Result<Vec<K::Owned>, ClientError> {
@@ -172,7 +167,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), None, Wanted::Value), limit, take)
+        self.scan_section(Section::up(Span::not_below(start), limit), Wanted::Value, take)
     }
 
     /// Passes up to `limit` records from `start` to `end`, exclusive, to `take`, in key order.
@@ -183,30 +178,7 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), Some(end.as_key()), Wanted::Value), limit, take)
-    }
-
-    /// Scans from a key up to an end.
-    pub(crate) fn scan_up<F: ScanFlow>(
-        &mut self,
-        (start, end, wanted): (&K::Key, Option<&K::Key>, Wanted),
-        limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let span = Span { start: start.to_owned(), end: end.map(ToOwned::to_owned) };
-        self.scan_section(Section { span, limit, is_down: false }, wanted, take)
-    }
-
-    /// Scans from the greatest key within a bound down to a key.
-    pub(crate) fn scan_down<F: ScanFlow>(
-        &mut self,
-        (from, to): (&K::Key, Bound<&K::Key>),
-        limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]) -> F,
-    ) -> Result<Cost, ClientError> {
-        let end = Span::<K>::end_after(to.map(ToOwned::to_owned));
-        let span = Span { start: from.to_owned(), end };
-        self.scan_section(Section { span, limit, is_down: true }, Wanted::Value, take)
+        self.scan_section(Section::up(Span::between(start, end), limit), Wanted::Value, take)
     }
 
     /// Scans a section.
@@ -229,8 +201,7 @@ impl<H: Holds> Reader<ByteKeys, H> {
         limit: usize,
         take: impl FnMut(&[u8], &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        let prefix = prefix.as_ref();
-        self.scan_up((prefix, end_of_prefix(prefix).as_deref(), Wanted::Value), limit, take)
+        self.scan_section(Section::up(Span::of_prefix(prefix.as_ref()), limit), Wanted::Value, take)
     }
 
     /// As [`scan_prefix`](Self::scan_prefix), in descending key order.
@@ -240,9 +211,7 @@ impl<H: Holds> Reader<ByteKeys, H> {
         limit: usize,
         take: impl FnMut(&[u8], &[u8]) -> F,
     ) -> Result<Cost, ClientError> {
-        let (prefix, end) = (prefix.as_ref(), end_of_prefix(prefix.as_ref()));
-        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        self.scan_down((prefix, to), limit, take)
+        self.scan_section(Section::down(Span::of_prefix(prefix.as_ref()), limit), Wanted::Value, take)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Spans of keys that are scanned by parts.
 
-use std::borrow::Borrow;
 use std::ops::{Bound, RangeBounds};
 
 use fpcache::key_space::{BuildKeys, ByteKeys};
@@ -18,6 +17,21 @@ impl<K: BuildKeys> Span<K> {
     /// All keys.
     pub(crate) fn all() -> Self {
         Self { start: K::lowest().to_owned(), end: None }
+    }
+
+    /// The keys not below `start`.
+    pub(crate) fn not_below(start: impl AsKey<K>) -> Self {
+        Self { start: start.as_key().to_owned(), end: None }
+    }
+
+    /// The keys not above `end`.
+    pub(crate) fn not_above(end: impl AsKey<K>) -> Self {
+        Self { start: K::lowest().to_owned(), end: K::successor(end.as_key()) }
+    }
+
+    /// The keys from `start` to `end`, exclusive.
+    pub(crate) fn between(start: impl AsKey<K>, end: impl AsKey<K>) -> Self {
+        Self { start: start.as_key().to_owned(), end: Some(end.as_key().to_owned()) }
     }
 
     /// The keys of a range; `None` if it begins after the greatest key there can be.
@@ -42,15 +56,6 @@ impl<K: BuildKeys> Span<K> {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// The end of a span up to a bound.
-    pub(crate) fn end_after(to: Bound<K::Owned>) -> Option<K::Owned> {
-        match to {
-            Bound::Included(key) => K::successor(key.borrow()),
-            Bound::Excluded(key) => Some(key),
-            Bound::Unbounded => None,
-        }
-    }
-
     /// What is left of it above a key; `None` if nothing is.
     pub(crate) fn above(self, key: &K::Key) -> Option<Self> {
         Some(Self { start: K::successor(key)?, ..self })
@@ -65,7 +70,7 @@ impl Span<ByteKeys> {
 }
 
 /// The least string above all that begin with `prefix`; `None` if `prefix` is all 0xff.
-pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     Some([&prefix[..kept], &[prefix[kept] + 1]].concat())
 }

@@ -97,35 +97,33 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// time as they are taken. Ends with the first error. The deadline is of each part. As
     /// [`TableClient::scan`](crate::TableClient::scan).
     pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        self.scan_span(Span { start: start.as_key().to_owned(), end: None }, false, limit)
+        self.scan_section(Section::up(Span::not_below(start), limit))
     }
 
     /// As [`scan`](Self::scan), of keys below `end`.
     pub fn scan_range(&self, start: impl AsKey<K>, end: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
-        self.scan_span(Span { start, end: Some(end) }, false, limit)
+        self.scan_section(Section::up(Span::between(start, end), limit))
     }
 
     /// Up to `limit` records in descending key order, from the greatest key not above `start`;
     /// otherwise as [`scan`](Self::scan). As
     /// [`TableClient::scan_back`](crate::TableClient::scan_back).
     pub fn scan_back(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        self.scan_span(Span { start: K::lowest().to_owned(), end: K::successor(start.as_key()) }, true, limit)
+        self.scan_section(Section::down(Span::not_above(start), limit))
     }
 
     /// As [`scan_range`](Self::scan_range), in descending key order.
     pub fn scan_range_back(&self, start: impl AsKey<K>, end: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
-        self.scan_span(Span { start, end: Some(end) }, true, limit)
+        self.scan_section(Section::down(Span::between(start, end), limit))
     }
 
     /// Up to `limit` records with keys not below `start`, in descending key order, from the
     /// greatest of the table on.
     pub fn scan_back_to(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        self.scan_span(Span { start: start.as_key().to_owned(), end: None }, true, limit)
+        self.scan_section(Section::down(Span::not_below(start), limit))
     }
 
-    fn scan_span(&self, span: Span<K>, is_down: bool, limit: usize) -> ScanStream<K> {
+    fn scan_section(&self, Section { span, limit, is_down }: Section<K>) -> ScanStream<K> {
         ScanStream { records: RecordStream::new(self, Some(span), is_down), limit }
     }
 }
@@ -138,13 +136,13 @@ impl AsyncByteClient {
 
     /// Up to `limit` records whose keys begin with `prefix`, as [`scan`](AsyncTableClient::scan).
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
-        self.scan_span(Span::of_prefix(prefix.as_ref()), false, limit)
+        self.scan_section(Section::up(Span::of_prefix(prefix.as_ref()), limit))
     }
 
     /// Up to `limit` records whose keys begin with `prefix`, in descending key order, as
     /// [`scan_back`](AsyncTableClient::scan_back).
     pub fn scan_prefix_back(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
-        self.scan_span(Span::of_prefix(prefix.as_ref()), true, limit)
+        self.scan_section(Section::down(Span::of_prefix(prefix.as_ref()), limit))
     }
 }
 

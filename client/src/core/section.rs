@@ -31,6 +31,16 @@ pub(crate) struct Section<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Section<K> {
+    /// The first records of a span.
+    pub(crate) fn up(span: Span<K>, limit: usize) -> Self {
+        Self { span, limit, is_down: false }
+    }
+
+    /// The last records of a span, in descending order.
+    pub(crate) fn down(span: Span<K>, limit: usize) -> Self {
+        Self { span, limit, is_down: true }
+    }
+
     /// Whether nothing is in it.
     pub(crate) fn is_over(&self) -> bool {
         self.limit == 0 || self.span.is_empty()
