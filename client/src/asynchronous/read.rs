@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
-use fpcache::read::{Outcome, Side, contains, look_up};
+use fpcache::read::{Outcome, Side, Wanted, contains, look_up};
 use fpcache_fabric::FabricError;
 use tokio::task::{consume_budget, yield_now};
 
@@ -134,20 +134,19 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// [`TableClient::count`](crate::TableClient::count), a part at a time on a thread that may
     /// block, of which few are taken at a time. The deadline is of each part.
     pub async fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
-        self.count_span(Span { start: start.as_key().to_owned(), end: Some(end.as_key().to_owned()) }).await
+        self.count_of(Span::between(start, end)).await
     }
 
     /// How many keys there are that are not below `start`. See [`count`](Self::count).
     pub async fn count_from(&self, start: impl AsKey<K>) -> Result<u64, ClientError> {
-        self.count_span(Span { start: start.as_key().to_owned(), end: None }).await
+        self.count_of(Span::not_below(start)).await
     }
 
     /// Up to `limit` keys in their order, from the least not below `start` on, without values. As
     /// [`TableClient::scan_keys`](crate::TableClient::scan_keys), a part at a time on a thread that
     /// may block, as [`count`](Self::count).
     pub async fn scan_keys(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<K::Owned>, ClientError> {
-        let span = Span { start: start.as_key().to_owned(), end: None };
-        self.keys_of_span(Some(span), limit, false).await
+        self.keys_of(Section::up(Span::not_below(start), limit)).await
     }
 
     /// Up to `limit` keys from `start` to `end`, exclusive. As [`scan_keys`](Self::scan_keys).
@@ -157,8 +156,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         end: impl AsKey<K>,
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
-        let span = Span { start: start.as_key().to_owned(), end: Some(end.as_key().to_owned()) };
-        self.keys_of_span(Some(span), limit, false).await
+        self.keys_of(Section::up(Span::between(start, end), limit)).await
     }
 
     /// Up to `limit` keys of a range in descending order, from the greatest on. As
@@ -168,61 +166,50 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         keys: impl RangeBounds<Q>,
         limit: usize,
     ) -> Result<Vec<K::Owned>, ClientError> {
-        self.keys_of_span(Span::of(&keys), limit, true).await
-    }
-
-    async fn keys_of_span(
-        &self,
-        mut rest: Option<Span<K>>,
-        limit: usize,
-        is_down: bool,
-    ) -> Result<Vec<K::Owned>, ClientError> {
-        let mut keys = Vec::new();
-        while let Some(span) = rest.take() {
-            let section = Section { span, limit: limit - keys.len(), is_down };
-            if section.is_over() {
-                break;
-            }
-            let add = |keys: &mut Vec<K::Owned>, key: &K::Key| keys.push(key.to_owned());
-            let (more, left) = self.keys_part(section, add).await?;
-            keys.extend(more);
-            rest = left;
+        match Span::of(&keys) {
+            Some(span) => self.keys_of(Section::down(span, limit)).await,
+            None => Ok(Vec::new()),
         }
-        Ok(keys)
     }
 
-    async fn count_span(&self, span: Span<K>) -> Result<u64, ClientError> {
-        let (mut count, mut rest) = (0, Some(span));
-        while let Some(span) = rest.take_if(|span| !span.is_empty()) {
-            let add = |count: &mut u64, _: &K::Key| *count += 1;
-            let section = Section { span, limit: usize::MAX, is_down: false };
-            let (more, left) = self.keys_part(section, add).await?;
-            count += more;
-            rest = left;
-        }
-        Ok(count)
+    async fn keys_of(&self, section: Section<K>) -> Result<Vec<K::Owned>, ClientError> {
+        self.fold_keys(section, Vec::new(), |keys, key| keys.push(key.to_owned())).await
     }
 
-    /// What `add` makes of the first keys of a section, and what is left of its span.
-    async fn keys_part<R: Default + Send + 'static>(
+    async fn count_of(&self, span: Span<K>) -> Result<u64, ClientError> {
+        self.fold_keys(Section::up(span, usize::MAX), 0, |count, _| *count += 1).await
+    }
+
+    /// What `add` makes of the keys of a section, which are read a part at a time.
+    async fn fold_keys<R: Send + 'static>(
         &self,
         section: Section<K>,
-        add: impl Fn(&mut R, &K::Key) + Send + 'static,
-    ) -> Result<(R, Option<Span<K>>), ClientError> {
-        let (client, until) = (self.client.clone(), self.until());
-        let threads = match &self.shared.route {
-            Route::One(_) => self.shared.threads.clone(),
-            Route::Divided(divided) => divided.threads(&self.shared.threads, &section),
-        };
-        let part = move || {
-            // Not what it had when it began to wait for the thread: it is waited for no longer.
-            let left = until.saturating_duration_since(Instant::now());
-            let mut all = R::default();
-            let take = |key: &K::Key| add(&mut all, key);
-            let rest = with_core!(&client.transport, core => core.here(|held| core.keys_part(held, &section, left, take)))?;
-            Ok((all, rest))
-        };
-        self.in_time(until, pin!(async { threads.run(part).await? })).await
+        mut all: R,
+        add: fn(&mut R, &K::Key),
+    ) -> Result<R, ClientError> {
+        let mut rest = Some(section);
+        while let Some(section) = rest.take_if(|rest| !rest.is_over()) {
+            let (client, until) = (self.client.clone(), self.until());
+            let threads = match &self.shared.route {
+                Route::One(_) => self.shared.threads.clone(),
+                Route::Divided(divided) => divided.threads(&self.shared.threads, &section),
+            };
+            let part = move || {
+                // Not what it had when it began to wait for the thread: it is waited for no longer.
+                let left = until.saturating_duration_since(Instant::now());
+                let mut limit = section.limit;
+                let take = |key: &K::Key, _: &[u8]| {
+                    add(&mut all, key);
+                    limit -= 1;
+                };
+                let span = with_core!(&client.transport, core => {
+                    core.here(|held| core.scan_part(held, (&section, Wanted::Presence), left, take))
+                })?;
+                Ok((all, span.map(|span| Section { span, limit, ..section })))
+            };
+            (all, rest) = self.in_time(until, pin!(async { threads.run(part).await? })).await?;
+        }
+        Ok(all)
     }
 
     async fn ask<R>(
@@ -338,7 +325,7 @@ impl AsyncClient {
 impl AsyncByteClient {
     /// The number of keys that begin with `prefix`. See [`count`](AsyncTableClient::count).
     pub async fn count_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, ClientError> {
-        self.count_span(Span::of_prefix(prefix.as_ref())).await
+        self.count_of(Span::of_prefix(prefix.as_ref())).await
     }
 }
 

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
-use fpcache::read::Outcomes;
+use fpcache::read::{Outcomes, Wanted};
 use tokio::sync::Semaphore;
 
 use super::group::{Group, Kind, MOST_KEPT_BYTES, QueuedRead, ReplyTo};
 use super::unanswered::runtime_has_ended;
 use crate::client::Record;
-use crate::core::{Connector, Core, HeldContext};
+use crate::core::{Connector, Core, HeldContext, SectionRead};
 use crate::empty_tables::first_parameters;
 use crate::error::ClientError;
 
@@ -161,8 +161,10 @@ impl<K: BuildKeys> Group<K> {
             }
             Kind::Scan => {
                 let Some(section) = self.section() else { return Ok(()) };
-                let part = core.scan_section(held, section, within)?;
-                self.scanned(part);
+                let mut records = Vec::new();
+                let take = |key: &K::Key, value: &[u8]| records.push((key.to_owned(), value.to_vec()));
+                let rest = core.scan_part(held, (section, Wanted::Value), within, take)?;
+                self.scanned(SectionRead { records, rest });
                 Ok(())
             }
         }

@@ -12,11 +12,6 @@ use crate::empty_tables::or_if_empty;
 use crate::error::ClientError;
 use crate::flow::ScanFlow;
 use crate::session::Buffers;
-#[cfg(feature = "tokio")]
-use crate::span::Span;
-
-/// Keys that are scanned at a time without their values.
-const KEYS_AT_ONCE: usize = 1 << 16;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Scans the section that is the `rest` of a scan, and passes each record to `take`, in the
@@ -37,8 +32,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let kept = ClearedAtEnd(scan);
             // It may stop to have what was found taken, or many keys, before there are more.
             while let Some(section) = rest.take() {
-                let most = if wanted == Wanted::Value { usize::MAX } else { KEYS_AT_ONCE };
-                let most = section.limit.min(most);
+                let most = section.at_once(wanted);
                 let mut scan = section.scan(table, kept.0, (most, wanted));
                 let ended = drive_while_progressing(endpoint, &mut scan, within);
                 let flow = scan.records().try_for_each(|(key, value)| take(K::as_view(key), value).flow());
@@ -57,32 +51,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Ok(cost)
         });
         or_if_empty(scanned, Cost::default())
-    }
-
-    /// Passes the first keys of a section to `take`, in its order, as many as there is time for, up
-    /// to those of one scan, and says what is left of its span.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn keys_part(
-        &self,
-        held: &mut HeldContext<K, T>,
-        section: &Section<K>,
-        within: Duration,
-        mut take: impl FnMut(&K::Key),
-    ) -> Result<Option<Span<K>>, ClientError> {
-        let (mut goes_on, limit) = (self.patience(within), section.limit.min(KEYS_AT_ONCE));
-        let found = self.with_table(held, within, |buffers, table| {
-            let mut scan = section.scan(table, &mut buffers.scan, (limit, Wanted::Presence));
-            let ended = fpcache::read::drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
-            let rest = section.rest(&scan, limit);
-            if rest.as_ref() == Some(&section.span) {
-                // What was found before something went wrong counts.
-                ended?;
-            }
-            scan.records().for_each(|(key, _)| take(key));
-            buffers.scan.clear();
-            Ok(rest)
-        });
-        or_if_empty(found, None)
     }
 }
 

@@ -21,6 +21,9 @@ use crate::empty_tables::or_if_empty;
 use crate::error::ClientError;
 use crate::span::Span;
 
+/// Keys that are scanned at a time without their values.
+const KEYS_AT_ONCE: usize = 1 << 16;
+
 /// Up to `limit` records from one end of a span of keys on.
 #[derive(Clone)]
 pub(crate) struct Section<K: BuildKeys> {
@@ -44,6 +47,11 @@ impl<K: BuildKeys> Section<K> {
     /// Whether nothing is in it.
     pub(crate) fn is_over(&self) -> bool {
         self.limit == 0 || self.span.is_empty()
+    }
+
+    /// How many of its records are scanned at a time: many keys alone take little time each.
+    pub(super) fn at_once(&self, wanted: Wanted) -> usize {
+        if wanted == Wanted::Value { self.limit } else { self.limit.min(KEYS_AT_ONCE) }
     }
 
     /// What is left of its span where this is left of a part that it begins with.
@@ -86,18 +94,30 @@ impl<K: BuildKeys> Section<K> {
         }
     }
 
-    /// What a scan of all of it has found, and what is left, also if it has `ended` with an error,
-    /// unless it had not got on: what is left meets that again.
+    /// The same of a scan that has `ended` in an error too, unless it had not got on: what is left
+    /// meets that again.
+    #[cfg(feature = "tokio")]
+    fn rest_if_progressed(
+        &self,
+        scan: &Scan<'_, K>,
+        limit: usize,
+        ended: Result<(), ReadError>,
+    ) -> Result<Option<Span<K>>, ReadError> {
+        let rest = self.rest(scan, limit);
+        if rest.as_ref() == Some(&self.span) {
+            ended?;
+        }
+        Ok(rest)
+    }
+
+    /// What a scan of all of it has found, and what is left, as far as it got.
     #[cfg(feature = "tokio")]
     pub(crate) fn part(
         &self,
         scan: &Scan<'_, K>,
         ended: Result<(), ReadError>,
     ) -> Result<SectionRead<K>, ReadError> {
-        let rest = self.rest(scan, self.limit);
-        if rest.as_ref() == Some(&self.span) {
-            ended?;
-        }
+        let rest = self.rest_if_progressed(scan, self.limit, ended)?;
         let records = scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
         Ok(SectionRead { records, rest })
     }
@@ -112,30 +132,26 @@ pub(crate) struct SectionRead<K: BuildKeys> {
 }
 
 #[cfg(feature = "tokio")]
-impl<K: BuildKeys> Default for SectionRead<K> {
-    fn default() -> Self {
-        Self { records: Vec::new(), rest: None }
-    }
-}
-
-#[cfg(feature = "tokio")]
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Reads a section, which ends sooner where records are long or the time is over; nothing is
-    /// found if the table has no parameters yet.
-    pub(crate) fn scan_section(
+    /// Passes the first records of a section to `take`, in its order, as many as there is time for,
+    /// up to those of one scan: keys alone where only their presence is wanted. Says what is left
+    /// of its span. Nothing is found if the table has no parameters yet.
+    pub(crate) fn scan_part(
         &self,
         held: &mut HeldContext<K, T>,
-        section: &Section<K>,
+        (section, wanted): (&Section<K>, Wanted),
         within: Duration,
-    ) -> Result<SectionRead<K>, ClientError> {
-        let mut goes_on = self.patience(within);
+        mut take: impl FnMut(&K::Key, &[u8]),
+    ) -> Result<Option<Span<K>>, ClientError> {
+        let (mut goes_on, limit) = (self.patience(within), section.at_once(wanted));
         let scanned = self.with_table(held, within, |buffers, table| {
-            let mut scan = section.scan(table, &mut buffers.scan, (section.limit, Wanted::Value));
+            let mut scan = section.scan(table, &mut buffers.scan, (limit, wanted));
             let ended = drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
-            let part = section.part(&scan, ended)?;
+            let rest = section.rest_if_progressed(&scan, limit, ended)?;
+            scan.records().for_each(|(key, value)| take(key, value));
             buffers.scan.clear();
-            Ok(part)
+            Ok(rest)
         });
-        or_if_empty(scanned, SectionRead::default())
+        or_if_empty(scanned, None)
     }
 }

@@ -279,15 +279,15 @@ impl<K: BuildKeys> Pool<K> {
         Ok(cost)
     }
 
-    /// As [`Core::keys_part`](crate::core::Core::keys_part), of the range that the section begins
+    /// As [`Core::scan_part`](crate::core::Core::scan_part), of the range that the section begins
     /// in, after which the next one follows.
     #[cfg(feature = "tokio")]
-    pub(crate) fn keys_part(
+    pub(crate) fn scan_part(
         &self,
         held: &mut PoolHeld<K>,
-        section: &Section<K>,
+        (section, wanted): (&Section<K>, Wanted),
         within: Duration,
-        mut take: impl FnMut(&K::Key),
+        mut take: impl FnMut(&K::Key, &[u8]),
     ) -> Result<Option<Span<K>>, ClientError> {
         let part = |ranges: &Ranges<K>| ranges.part_of(&section.span, section.is_down);
         self.at_range_by(
@@ -297,7 +297,8 @@ impl<K: BuildKeys> Pool<K> {
             |ranges, _, place, left| {
                 let (_, span, beyond) = part(ranges);
                 let own = Section { span, ..*section };
-                let rest = with_direct!(place, (core, held) => core.keys_part(held, &own, left, &mut take))?;
+                let part = (&own, wanted);
+                let rest = with_direct!(place, (core, held) => core.scan_part(held, part, left, &mut take))?;
                 Ok(rest.map(|rest| section.after_part(rest)).or(beyond))
             },
         )
