@@ -265,13 +265,6 @@ impl<K: BuildKeys> Group<K> {
         self.answer_some(found.answered(), records(found), |asked, found| asked.searched(found));
     }
 
-    /// The same, by the answers to their keys, of which some have none.
-    pub(super) fn searched_some_of(&mut self, found: Vec<Option<Option<Record<K>>>>) {
-        let answered: Vec<bool> = found.iter().map(Option::is_some).collect();
-        let records = found.into_iter().map(Option::flatten);
-        self.answer_some(answered.into_iter(), records, |asked, found| asked.searched(found));
-    }
-
     fn answer_some<A>(
         &mut self,
         mut answered: impl Iterator<Item = bool>,

@@ -111,7 +111,7 @@ impl<K: BuildKeys> Group<K> {
                 core.lookup_some(held, (each(), wanted), within, |found| self.looked_up_some(&shape, found))
             }),
             Kind::Nearest(side) => {
-                core.nearest_some(held, side, each(), within, |found| self.searched_some_of(found))
+                core.nearest_some(held, side, each(), within, |found| self.searched_some(found))
             }
             Kind::Scan => return self.read_with(core, held),
         };

@@ -26,7 +26,9 @@ use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use in_flight::InFlight;
 pub use lookup::at_node::{Replied, answer};
 pub use lookup::{Lookup, WordAnswer, contains, look_up, look_up_all, look_up_more, look_up_word};
-pub use ordered::{Nearest, NearestScratch, Neighbour, Side, find_nearest, find_nearest_to};
+pub use ordered::{
+    Nearest, NearestScratch, Neighbour, Side, find_nearest, find_nearest_again, find_nearest_to,
+};
 pub use outcome::{Outcome, Outcomes};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;

@@ -7,7 +7,8 @@ use std::cell::Cell;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{SlotState, SlotWord};
 use fpcache::read::{
-    Cost, Nearest, NearestScratch, Neighbour, Operation, ReadError, Side, Step, find_nearest, find_nearest_to,
+    Cost, Nearest, NearestScratch, Neighbour, Operation, ReadError, Side, Step, find_nearest,
+    find_nearest_again, find_nearest_to,
 };
 use fpcache::table_view::TableView;
 use fpcache_fabric::{Endpoint, FabricError};
@@ -20,6 +21,7 @@ over_both_key_spaces! {
     a_slot_that_matters_and_is_being_written_is_waited_for
     a_record_whose_state_was_damaged_to_free_is_passed_over_by_no_search
     a_search_that_is_told_to_stop_says_so
+    another_search_keeps_answers_and_little_else
     what_a_memory_node_has_left_behind_is_no_answer
     a_large_group_has_a_bounded_number_of_bytes_under_way
     what_comes_between_two_looks_leaves_answers_of_one_instant
@@ -178,6 +180,27 @@ fn a_search_that_is_told_to_stop_says_so<K: Numbered>() {
     find(u32::MAX).unwrap();
     assert!(asked.starts_with(&[1, 2, 1, 2, 3]), "{asked:?}");
     assert_eq!(scratch.answers().next().unwrap().0.map(|found| K::number(found.key)), Some(1));
+}
+
+fn another_search_keeps_answers_and_little_else<K: Numbered>() {
+    let node = sparse::<K>();
+    let mut endpoint = node.endpoint();
+    let view = TableView::<K>::open(&mut endpoint).unwrap();
+    let (mut scratch, keys) = (NearestScratch::default(), [11, 44, 50].map(K::key));
+    let keys = || keys.iter().map(Borrow::borrow);
+    find_nearest(&mut endpoint, &view, &mut scratch, (Side::Floor, keys().take(1)), |_| true).unwrap();
+    delete(&node, 10, 7);
+    let mut again = |most| {
+        find_nearest_again(&mut endpoint, &view, &mut scratch, (Side::Floor, keys()), |trips| trips < most)
+            .map_err(|_| scratch.kept_bytes())
+    };
+    for _ in 0..1000 {
+        // What was changed takes two round trips.
+        assert!(again(1).unwrap_err() < 4 << 10);
+    }
+    again(u32::MAX).unwrap();
+    let found = scratch.answers().map(|(found, _)| found.map(|found| K::number(found.key)));
+    assert!(found.eq([Some(10), Some(1), Some(45)]));
 }
 
 fn a_large_group_has_a_bounded_number_of_bytes_under_way<K: Numbered>() {

@@ -10,7 +10,7 @@ mod scratch;
 mod seek;
 mod short;
 
-pub use nearest::{Nearest, find_nearest, find_nearest_to};
+pub use nearest::{Nearest, find_nearest, find_nearest_again, find_nearest_to};
 pub use scratch::{NearestScratch, Neighbour};
 
 /// On which side of a key the nearest record is wanted.

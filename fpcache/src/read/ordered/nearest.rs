@@ -35,16 +35,32 @@ pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     goes_on: impl FnMut(u32) -> bool,
 ) -> Result<(), ReadError> {
     scratch.clear();
+    find_nearest_again(endpoint, view, scratch, (side, keys), goes_on)
+}
+
+/// As [`find_nearest`], of those of the keys that have no answers among the buffers: of all of
+/// them, if these have none.
+///
+/// # Errors
+/// As for [`find_nearest`].
+#[inline]
+pub fn find_nearest_again<'k, K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    view: &TableView<K>,
+    scratch: &mut NearestScratch<K>,
+    (side, keys): (Side, impl IntoIterator<Item = &'k K::Key>),
+    goes_on: impl FnMut(u32) -> bool,
+) -> Result<(), ReadError> {
+    let keys = keys.into_iter();
     match endpoint.in_place(REGION)? {
-        Some(look) if short::is_there(view) => {
-            let keys = keys.into_iter();
+        Some(look) if scratch.answers.is_empty() && short::is_there(view) => {
             let matcher = scratch.matcher;
             matcher.run(GroupInPlace { look, view, scratch, side, keys })?;
             if scratch.keys.is_empty() {
                 return Ok(());
             }
         }
-        _ => keys.into_iter().for_each(|key| scratch.postpone(key)),
+        _ => scratch.postpone_unanswered(keys),
     }
     let is_guarded = endpoint.guards();
     drive_while(endpoint, &mut Nearest::of_postponed(view, scratch, side, is_guarded), goes_on)
@@ -118,7 +134,18 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         is_guarded: bool,
     ) -> Self {
         scratch.clear();
-        keys.into_iter().for_each(|key| scratch.postpone(key));
+        Self::again(view, scratch, side, keys, is_guarded)
+    }
+
+    /// A search for those of the keys that have no answers among the buffers.
+    pub fn again<'k>(
+        view: &'a TableView<K>,
+        scratch: &'a mut NearestScratch<K>,
+        side: Side,
+        keys: impl IntoIterator<Item = &'k K::Key>,
+        is_guarded: bool,
+    ) -> Self {
+        scratch.postpone_unanswered(keys.into_iter());
         Self::of_postponed(view, scratch, side, is_guarded)
     }
 

@@ -39,6 +39,13 @@ pub(super) struct NearestResult<K: KeySpace> {
     pub(super) is_answered: bool,
 }
 
+impl<K: KeySpace> NearestResult<K> {
+    /// No answer yet.
+    fn none() -> Self {
+        Self { found: None, cost: Cost::default(), is_answered: false }
+    }
+}
+
 /// Buffers of searches for the nearest records, kept between calls. One thread's.
 ///
 /// Of what a search reads nothing is kept after it, however it ends, but its answers until they are
@@ -117,10 +124,47 @@ impl<K: KeySpace> NearestScratch<K> {
         self.values.shrink_to(KEPT_BYTES);
     }
 
+    /// Takes it for found, at no cost, that there is no neighbour of those of this many keys that
+    /// have no answers.
+    pub fn answer_rest(&mut self, keys: usize) {
+        self.answers.resize_with(keys, NearestResult::none);
+        for answer in self.answers.iter_mut().filter(|answer| !answer.is_answered) {
+            *answer = NearestResult { is_answered: true, ..NearestResult::none() };
+        }
+    }
+
     /// Leaves a key to doorbell batches.
     #[inline]
     pub(super) fn postpone(&mut self, key: &K::Key) {
         self.keys.push((self.answers.len(), K::keep(key, &mut self.arena)));
-        self.answers.push(NearestResult { found: None, cost: Cost::default(), is_answered: false });
+        self.answers.push(NearestResult::none());
+    }
+
+    /// Forgets the bytes of the keys that were looked for, of which each attempt adds some, and
+    /// keeps those of the keys that were found.
+    #[cold]
+    fn forget_sought(&mut self) {
+        let before = std::mem::take(&mut self.arena);
+        for (key, ..) in self.answers.iter_mut().filter_map(|answer| answer.found.as_mut()) {
+            *key = K::keep(K::kept(key, &before), &mut self.arena);
+        }
+    }
+
+    /// Leaves those of a group's keys to doorbell batches that have no answers yet.
+    pub(super) fn postpone_unanswered<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key>) {
+        self.keys.clear();
+        if !self.answers.is_empty() {
+            self.forget_sought();
+        }
+        for (place, key) in keys.enumerate() {
+            match self.answers.get_mut(place) {
+                None => self.postpone(key),
+                Some(answer) if answer.is_answered => {}
+                Some(answer) => {
+                    *answer = NearestResult::none();
+                    self.keys.push((place, K::keep(key, &mut self.arena)));
+                }
+            }
+        }
     }
 }
