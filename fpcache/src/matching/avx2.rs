@@ -11,7 +11,7 @@ use fpcache_fabric::Words;
 use fpcache_index::{ScalarSteps, Steps};
 
 use super::hits::Hits;
-use super::kernels::{CallWithKernels, Fingerprints, Kernels, WithKernels, kernels};
+use super::kernels::{CallWithKernels, Fingerprints, Kernels, LINE_BYTES, WithKernels, kernels};
 use super::nearest::{NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::{SlotStride, VECTOR_WORDS};
 use crate::fingerprint::FingerprintWidth;
@@ -255,6 +255,16 @@ fn scan<const W: usize>(window: Fingerprints<'_>, wanted: u64, base: u32, found:
         }
     });
     any_frozen != 0
+}
+
+/// See [`Kernels::line_hits_in`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn line_hits(line: Words<'_>, wanted: u64) -> Hits {
+    count::<2>(
+        Fingerprints { words: line, skip: 0, used: LINE_BYTES, width: FingerprintWidth::Bits16 },
+        wanted,
+    )
 }
 
 /// See [`Kernels::key_hits_in`].

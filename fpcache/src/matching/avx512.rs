@@ -12,7 +12,7 @@ use fpcache_fabric::Words;
 use fpcache_index::Steps;
 
 use super::hits::Hits;
-use super::kernels::{CallWithKernels, Fingerprints, Kernels, WithKernels, kernels};
+use super::kernels::{CallWithKernels, Fingerprints, Kernels, LINE_BYTES, WithKernels, kernels};
 use super::nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS};
 use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
@@ -113,8 +113,8 @@ unsafe fn load_masked(at: *const u8, bytes: u64) -> __m512i {
     v
 }
 
-/// Bytes of a vector, and of a cache line.
-const LINE: usize = 64;
+/// Bytes of a vector, which is a cache line.
+const LINE: usize = LINE_BYTES;
 
 /// See [`Steps::count_not_above`].
 #[inline]
@@ -159,6 +159,18 @@ unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> Hits {
     // SAFETY: the caller vouches.
     let (count, first, frozen) = unsafe { count_lines::<W>(window, wanted) };
     Hits::new(count, first, frozen)
+}
+
+/// See [`Kernels::line_hits_in`]. Nothing if it is not a line.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,bmi1,bmi2,popcnt")]
+fn line_hits(line: Words<'_>, wanted: u64) -> Hits {
+    if line.len() * 8 < LINE {
+        return Hits::default();
+    }
+    // SAFETY: so many of the words may be loaded.
+    let lanes = equal_lanes::<2>(unsafe { load(line.as_ptr().cast()) }, broadcast::<2>(wanted));
+    Hits::new(lanes.count_ones(), lanes.trailing_zeros(), false)
 }
 
 /// [`count`] of any number of cache lines.

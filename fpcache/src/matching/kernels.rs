@@ -20,6 +20,9 @@ pub struct Fingerprints<'a> {
     pub(crate) width: FingerprintWidth,
 }
 
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
+
 /// Searches in words that other processes may change, each of which is loaded once, and in
 /// directories, which are private.
 pub(crate) trait Kernels: Steps {
@@ -27,6 +30,14 @@ pub(crate) trait Kernels: Steps {
     /// the first one is. Nearly always there is one at most, and this is the short way to it. A
     /// trailing part of `window` shorter than one fingerprint is ignored.
     fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits;
+
+    /// As [`hits_in`](Self::hits_in), among the fingerprints of 16 bits that fill a cache line.
+    /// Kernels may leave it to the slot to say that it is frozen.
+    #[inline(always)]
+    fn line_hits_in(self, line: Words<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits {
+        let window = Fingerprints { words: line, skip: 0, used: LINE_BYTES, width: FingerprintWidth::Bits16 };
+        self.hits_in(window, wanted, copy)
+    }
 
     /// See [`Matcher::find`](super::Matcher::find).
     fn find_in(
@@ -144,6 +155,12 @@ macro_rules! kernels {
                         FingerprintWidth::Bits64 => count::<8>(window, wanted),
                     }
                 }
+            }
+
+            #[inline(always)]
+            fn line_hits_in(self, line: Words<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
+                // SAFETY: as for `run`.
+                unsafe { line_hits(line, wanted) }
             }
 
             #[inline(never)]

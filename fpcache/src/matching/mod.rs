@@ -19,7 +19,7 @@ mod stride;
 pub use hits::Hits;
 pub(crate) use hits::Shown;
 pub use kernels::Fingerprints;
-pub(crate) use kernels::{CallWithKernels, Kernels, WithKernels};
+pub(crate) use kernels::{CallWithKernels, Kernels, LINE_BYTES, WithKernels};
 pub(crate) use nearest::{EIGHT, NearestQuery, NearestSlot, SLOT_WORDS, is_changed, nearest};
 pub use stride::SlotStride;
 
@@ -223,6 +223,16 @@ mod tests {
         }
     }
 
+    struct InLine<'a>(Words<'a>, u64);
+
+    impl WithKernels for InLine<'_> {
+        type Output = Hits;
+
+        fn run<M: Kernels>(self, kernels: M) -> Hits {
+            kernels.line_hits_in(self.0, self.1, &mut vec![7; 3])
+        }
+    }
+
     proptest! {
         #[test]
         fn every_kernel_takes_a_step_of_a_directory_as_scalars_do(
@@ -246,6 +256,24 @@ mod tests {
             let expected = items.iter().filter(|item| **item <= head).count();
             for matcher in Matcher::available() {
                 prop_assert_eq!(matcher.count_of_all(&items, head), expected, "{}", matcher.name());
+            }
+        }
+
+        #[test]
+        fn every_kernel_finds_in_a_line_what_it_finds_in_a_window(
+            line in prop::collection::vec(prop_oneof![8 => 0u16..64, 1 => Just(u16::MAX)], 32),
+            wanted in 1u64..64,
+        ) {
+            let (all, memory) = among(wanted, line.as_bytes(), LINE);
+            let changing = memory.words(LINE as u64, LINE_BYTES).expect("they are there");
+            for matcher in Matcher::available() {
+                for words in [all[LINE / 8..][..LINE_BYTES / 8].into(), changing] {
+                    let window = Fingerprints { words, skip: 0, used: LINE_BYTES, width: FingerprintWidth::Bits16 };
+                    let expected = matcher.hits_in(window, wanted, &mut Vec::new());
+                    let hits = matcher.run(InLine(words, wanted));
+                    prop_assert_eq!(hits.count(), expected.count(), "{}", matcher.name());
+                    prop_assert!(hits.count() == 0 || hits.first() == expected.first());
+                }
             }
         }
 

@@ -15,6 +15,7 @@ use fpcache_fabric::{FabricError, Landing, Words};
 
 pub(super) use in_place::Mapped;
 
+use super::lookup::LineFirst;
 use super::outcome::Outcome;
 use super::records::Records;
 use super::segment_search::PendingPages;
@@ -142,6 +143,8 @@ pub(super) struct Lists<K: KeySpace> {
     tables: Vec<AwaitedTable>,
     /// Words that were copied from where others may change them.
     pub(super) copy: Vec<u64>,
+    /// Whether a line of fingerprints is looked at before its window.
+    pub(super) line_first: LineFirst,
 }
 
 impl<K: KeySpace> Lists<K> {
@@ -183,7 +186,8 @@ impl<K: KeySpace> Default for Lists<K> {
         // others.
         let (slots, candidates) = (Vec::with_capacity(64), Vec::with_capacity(64));
         let (values, tables, copy) = (Vec::new(), Vec::new(), Vec::new());
-        Self { slots, candidates, values, pending_pages: PendingPages::default(), tables, copy }
+        let line_first = LineFirst::default();
+        Self { slots, candidates, values, pending_pages: PendingPages::default(), tables, copy, line_first }
     }
 }
 

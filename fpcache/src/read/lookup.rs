@@ -8,12 +8,14 @@ pub mod at_node;
 mod attempt;
 mod batches;
 mod in_place;
+mod line;
 mod question;
 mod word;
 
 pub(super) use attempt::TOGETHER;
 pub use batches::Lookup;
 use fpcache_fabric::{Endpoint, REGION};
+pub(super) use line::LineFirst;
 
 use super::outcome::Outcome;
 use super::scratch::LookupScratch;
@@ -81,7 +83,7 @@ fn look_up_word_of<K: KeySpace, E: Endpoint, const WIDTH: usize>(
     key: &K::Key,
 ) -> Option<WordAnswer> {
     let Ok(Some(look)) = endpoint.in_place(REGION) else { return None };
-    scratch.matcher.call::<WordLookup<WIDTH>, _, _, _>(look, (table, key), &mut scratch.lists.copy)
+    scratch.matcher.call::<WordLookup<WIDTH>, _, _, _>(look, (table, key), &mut scratch.lists)
 }
 
 /// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does,

@@ -16,6 +16,7 @@ mod external_values;
 mod groups;
 mod hot_cache;
 mod hot_cache_rates;
+mod lines;
 mod messages_longer_than_they_say;
 mod nearest;
 mod real_keys;

@@ -8,6 +8,7 @@
 //! another [last one](super::word). Whatever else shows is left to the engine, which begins anew.
 //! What is matched and verified, and how, is the same.
 
+mod lines;
 mod place;
 
 use std::sync::atomic::{Ordering, fence};
@@ -15,6 +16,7 @@ use std::sync::atomic::{Ordering, fence};
 use fpcache_fabric::InPlace;
 use zerocopy::IntoBytes;
 
+use super::line::LineFirst;
 use crate::cache::{CacheHandle, CachedSlot, HotCache};
 use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
@@ -110,18 +112,29 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         keys: &[&K::Key],
         rule: &Rule,
         outcomes: &mut [Outcome],
+        line_first: &mut LineFirst,
     ) -> Result<bool, ReadError> {
         let has_cache = !Self::WORDS && self.table.cache().is_some();
+        let by_lines = self.has_long_windows() && line_first.is_worth_it();
         let mut attempts = [Attempt::RARE; TOGETHER];
         let mut are_two_stage = true;
         self.locate_all(keys, rule, |this, at, attempt| {
             if !(has_cache && rule.asks(attempt.window.len())) {
                 are_two_stage &= attempt.plan == Plan::TwoStage;
                 attempts[at] = attempt;
-                this.prefetch_first(&attempt);
+                match by_lines && attempt.plan == Plan::TwoStage {
+                    true => this.prefetch_line(attempt.line),
+                    false => this.prefetch_first(&attempt),
+                }
             }
         });
         let attempts = &mut attempts[..keys.len()];
+        if by_lines && are_two_stage {
+            let missed = self.search_lines(keys, attempts)?;
+            line_first.note(keys.len() - missed, missed);
+            return self.verify_all(keys, attempts, outcomes, |_| Plan::TwoStage);
+        }
+        line_first.pass(keys.len());
         // Where it is one plan's, the code is that plan's.
         match are_two_stage {
             true => self.finish(keys, attempts, outcomes, |_| Plan::TwoStage),
@@ -146,6 +159,18 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
                 self.prefetch_slot(attempt, slot);
             }
         }
+        self.verify_all(keys, attempts, outcomes, plan)
+    }
+
+    /// The answers of keys whose slots have been looked for; whether these are all.
+    #[inline(always)]
+    fn verify_all(
+        &mut self,
+        keys: &[&K::Key],
+        attempts: &[Attempt],
+        outcomes: &mut [Outcome],
+        plan: impl Fn(&Attempt) -> Plan,
+    ) -> Result<bool, ReadError> {
         searched();
         let (mut are_all, mut trips, mut reads, mut bytes) = (true, 0, 0, 0);
         let values = if Self::WORDS { self.records.keep_words(keys.len()) } else { 0 };
@@ -175,7 +200,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
 
     /// The table's geometry, of which constants are what `WIDTH` tells.
     #[inline(always)]
-    fn geometry(&self) -> SegmentGeometry {
+    pub(super) fn geometry(&self) -> SegmentGeometry {
         let geometry = *self.table.view().geometry();
         let slot_bytes = WORD_SLOT_BYTES as usize;
         match FingerprintWidth::of_bytes(WIDTH) {

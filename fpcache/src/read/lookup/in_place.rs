@@ -7,7 +7,7 @@ use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::matching::{Kernels, WithKernels};
 use crate::plan::Plan;
-use crate::read::engine::{Engine, Mapped, Unconfirmed};
+use crate::read::engine::{Engine, Lists, Mapped, Unconfirmed};
 use crate::read::outcome::{Outcome, Outcomes};
 use crate::read::scratch::{GroupScratch, LookupScratch, fail};
 use crate::read::{ReadError, Wanted};
@@ -104,12 +104,13 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
             let (some, first) = (&some[..count], all.len());
             all.resize(first + count, Outcome::begun(Plan::TwoStage));
             let outcomes = &mut all[first..];
-            let (look_at, copy, kept) = (&mut look, &mut lists.copy, &mut *records);
+            let (look_at, kept) = (&mut look, &mut *records);
+            let Lists { copy, line_first, .. } = &mut *lists;
             // What is called is one width's code.
             macro_rules! group {
                 ($width:literal) => {
                     Attempts::<_, _, _, $width> { look: look_at, table, kernels, records: kept, copy }
-                        .group(some, &rule, outcomes)
+                        .group(some, &rule, outcomes, line_first)
                 };
             }
             let are_all = match word_width {

@@ -9,10 +9,13 @@ use std::num::NonZeroU64;
 use fpcache_fabric::InPlace;
 
 use super::attempt::{Attempt, Attempts, Seen, Slot, searched};
+use super::line::PredictedLine;
 use crate::key_space::KeySpace;
 use crate::layout::{RecordShape, SlotState, SlotWord};
-use crate::matching::{CallWithKernels, Kernels, Shown};
+use crate::matching::{CallWithKernels, Kernels, LINE_BYTES, Shown};
+use crate::models::Segment;
 use crate::plan::Plan;
+use crate::read::engine::Lists;
 use crate::read::outcome::Outcome;
 use crate::read::records::Records;
 use crate::read::verify::Rules;
@@ -79,7 +82,7 @@ fn rare() -> Option<WordAnswer> {
 }
 
 impl<'a, K: KeySpace, L: InPlace, const WIDTH: usize>
-    CallWithKernels<L, (&'a Table<K>, &'a K::Key), &'a mut Vec<u64>> for WordLookup<WIDTH>
+    CallWithKernels<L, (&'a Table<K>, &'a K::Key), &'a mut Lists<K>> for WordLookup<WIDTH>
 {
     type Output = Option<WordAnswer>;
 
@@ -88,9 +91,9 @@ impl<'a, K: KeySpace, L: InPlace, const WIDTH: usize>
         kernels: M,
         mut look: L,
         of: (&Table<K>, &K::Key),
-        copy: &mut Vec<u64>,
+        lists: &mut Lists<K>,
     ) -> Option<WordAnswer> {
-        answer::<K, L, M, WIDTH>(kernels, &mut look, of, copy)
+        answer::<K, L, M, WIDTH>(kernels, &mut look, of, lists)
     }
 }
 
@@ -99,13 +102,24 @@ fn answer<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize>(
     kernels: M,
     look: &mut L,
     (table, key): (&Table<K>, &K::Key),
-    copy: &mut Vec<u64>,
+    Lists { copy, line_first, .. }: &mut Lists<K>,
 ) -> Option<WordAnswer> {
     // Not used: records stay in registers.
     let records = &mut Records::default();
     let Some(directory) = table.view().models().resident() else { return rare() };
     let Some(found) = directory.find_shared_by(key, kernels) else { return rare() };
     let mut steps = Attempts::<_, _, _, WIDTH> { look, table, kernels, records, copy };
+    if Attempts::<K, L, M, WIDTH>::HAS_LINES {
+        if line_first.is_worth_it() {
+            if let Some(found) = steps.found_by_line(key, found) {
+                line_first.note(1, 0);
+                return Some(found);
+            }
+            line_first.note(0, 1);
+        } else {
+            line_first.pass(1);
+        }
+    }
     let target = steps.target_in(found, key);
     // What waits for memory is asked for before anything else is computed. Fingerprints first: they
     // are waited for first. The record is likely to lie near the predicted slot.
@@ -132,12 +146,30 @@ fn answer<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize>(
 }
 
 impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L, M, WIDTH> {
+    /// The answer of a key that shows in its line.
+    #[inline(always)]
+    fn found_by_line(&mut self, key: &K::Key, (segment, shared): (&Segment<K>, usize)) -> Option<WordAnswer> {
+        let coordinate = segment.coordinate(key, shared, self.table.view().encoders());
+        let line = PredictedLine::in_segment(segment, coordinate);
+        self.prefetch_line(line);
+        self.prefetch_predicted_slot(line);
+        let slot = self.slot_in_line(key, line)?;
+        searched();
+        let geometry = self.geometry();
+        let found = self.word_at(key, line.slot_address(&geometry, slot), segment.generation())?;
+        let bytes = (LINE_BYTES + geometry.slot_bytes) as u64;
+        let cost = Cost { round_trips: 2, reads: 2, bytes, ..Cost::default() };
+        self.look.count(cost.round_trips, cost.reads, cost.bytes).ok()?;
+        Some(WordAnswer::new(Plan::TwoStage, cost, Some(found)))
+    }
+
     /// The answer of a key that has a slot.
     #[inline(always)]
     fn found(&mut self, plan: Plan, key: &K::Key, attempt: &Attempt) -> Option<WordAnswer> {
         searched();
         let Slot::At(slot) = attempt.slot else { return None };
-        let found = self.word_at(key, attempt, slot)?;
+        let at = attempt.slot_address(slot, self.slot_bytes());
+        let found = self.word_at(key, at, attempt.generation)?;
         self.answered(plan, (attempt, Seen::Found), Some(found))
     }
 
@@ -174,7 +206,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
     ) -> Result<bool, ReadError> {
         let seen = match attempt.slot {
             Slot::At(slot) => {
-                let Some((word, value)) = self.word_at(key, attempt, slot) else { return Ok(false) };
+                let at = attempt.slot_address(slot, self.slot_bytes());
+                let Some((word, value)) = self.word_at(key, at, attempt.generation) else { return Ok(false) };
                 let value_bytes = self.table.view().geometry().shape.value_bytes.unwrap_or(0).min(8);
                 outcome.version = Some(word.version());
                 outcome.value = self.records.put(place, value, value_bytes as usize);
@@ -187,16 +220,16 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         Ok(true)
     }
 
-    /// The word and the value of a slot, if it is this key's. What named the slot was looked at
-    /// before.
+    /// The word and the value of the slot at this address, if it is this key's. What named it was
+    /// looked at before.
     #[inline(always)]
-    fn word_at(&mut self, key: &K::Key, attempt: &Attempt, slot: u32) -> Option<(SlotWord, u64)> {
-        let record = self.look.record_of(attempt.slot_address(slot, self.slot_bytes())).ok()?;
+    fn word_at(&mut self, key: &K::Key, at: u64, generation: u32) -> Option<(SlotWord, u64)> {
+        let record = self.look.record_of(at).ok()?;
         let [word, shown, value] = record;
         let word = SlotWord::from_bits(word);
         let is_answer = Some(shown) == K::word(key)
             && word.state() == SlotState::Live
-            && Rules::of(self.table.view()).is_pair_proven(word, attempt.generation, &record);
+            && Rules::of(self.table.view()).is_pair_proven(word, generation, &record);
         is_answer.then_some((word, value))
     }
 }

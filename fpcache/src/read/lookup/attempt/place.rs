@@ -10,6 +10,7 @@ use crate::layout::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry};
 use crate::matching::{Hits, Kernels, Shown};
 use crate::models::Segment;
 use crate::plan::{Plan, Rule};
+use crate::read::lookup::line::PredictedLine;
 use crate::read::slot_window::SlotWindow;
 
 /// Segments whose directory stays in a second-level cache: 42 bytes each.
@@ -34,6 +35,7 @@ pub(in crate::read::lookup) struct Attempt {
     pub(in crate::read::lookup) generation: u32,
     /// Slot 0 of its segment.
     slots: u64,
+    pub(super) line: PredictedLine,
     pub(super) predicted: u32,
     pub(in crate::read::lookup) window: Window,
     /// How the key is read, unless the hot cache knows it.
@@ -67,6 +69,7 @@ impl Attempt {
             used: 0,
             generation: 0,
             slots: 0,
+            line: PredictedLine::RARE,
             predicted: 0,
             window,
             plan: Plan::TwoStage,
@@ -90,6 +93,7 @@ impl Attempt {
             used: span.used as u32,
             generation: target.generation,
             slots: target.segment + geometry.slots_offset(target.cap) as u64,
+            line: PredictedLine::of(target),
             predicted: target.predicted,
             window: target.window,
             plan,
