@@ -141,6 +141,15 @@ impl<K: BuildKeys> Changes<K> {
         })
     }
 
+    /// Bytes that they take in a request, about, and not less.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn request_bytes(&self) -> usize {
+        let bytes = |change: WriteOperation<'_, &K::Key>| {
+            HEAD_BYTES + K::encoded_len(change.key) + change.value.len()
+        };
+        self.operations().map(bytes).sum()
+    }
+
     /// How many of the first changes at these positions have no more bytes together, but one at
     /// least if there is one.
     #[cfg(feature = "tokio")]

@@ -18,8 +18,10 @@ use crate::client::{TableClient, Transport};
 use crate::error::{ClientError, ErrorKind};
 use crate::outcomes::ChangeResult;
 
-/// Calls whose changes are sent together, at most. A request may be shorter than they are.
+/// Calls whose changes are sent together, at most.
 const TOGETHER: usize = 256;
+/// Bytes of changes, heads included, that fit one request: it has 1 MiB.
+pub(super) const REQUEST_BYTES: usize = (1 << 20) - 64;
 
 /// Where tasks' changes wait for the threads that send them, each of which begins with the first
 /// one for its memory node and ends with the queue.
@@ -129,11 +131,25 @@ impl<K: BuildKeys> ChangeQueue<K> {
 fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K>>) {
     let mut calls = Vec::with_capacity(TOGETHER);
     while receiver.blocking_recv_many(&mut calls, TOGETHER) > 0 {
-        send_together(client, &mut calls);
+        // The others are not under way yet: they can be given up still.
+        while !calls.is_empty() {
+            let mut fitting = calls.drain(..fitting(&calls)).collect();
+            send_together(client, &mut fitting);
+        }
     }
 }
 
-/// Sends the changes of several calls as one request, or as few as they fit.
+/// How many of the first calls fit one request, but one at least.
+fn fitting<K: BuildKeys>(calls: &[Call<K>]) -> usize {
+    let mut taken = 0;
+    let fits = |call: &&Call<K>| {
+        taken += call.piece.changes.request_bytes();
+        taken <= REQUEST_BYTES
+    };
+    calls.iter().take_while(fits).count().max(1)
+}
+
+/// Sends the changes of several calls as one request.
 fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
     let Some(left) = drop_expired(calls) else { return };
     leave_out_misfits(&client.with_deadline(left), calls);

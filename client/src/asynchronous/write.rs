@@ -14,7 +14,7 @@ use fpcache::message::{WriteKind, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
 use tokio::sync::oneshot;
 
-use super::changes::{ChangeReplier, Claim, NodeChanges, RequestChanges, divide};
+use super::changes::{ChangeReplier, Claim, NodeChanges, REQUEST_BYTES, RequestChanges, divide};
 use super::client::AsyncTableClient;
 use super::unanswered::{OTHERS, unknown, within};
 use crate::changes::{Changes, CompareAndSet, Inserted, no_token, outcome, overtaken};
@@ -24,7 +24,7 @@ use crate::outcomes::{ChangeResult, ChangeResults};
 
 /// Bytes of changes that a call has sent at a time: about half of what a request may have, so that
 /// changes of others go with them.
-const PIECE_BYTES: usize = 512 << 10;
+const PIECE_BYTES: usize = REQUEST_BYTES / 2;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
     /// Makes a record, **or writes nothing if there is one already**, which is no error. As

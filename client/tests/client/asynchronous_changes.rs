@@ -220,3 +220,53 @@ fn changes_of_clients_that_may_only_read_cost_few_requests() {
         assert!(came < 5, "{came}");
     });
 }
+
+/// All that waited were claimed at once, and sent one request after another: those of later ones
+/// were said to have an unknown outcome, and were made long after their time.
+#[test]
+fn changes_that_do_not_fit_the_request_under_way_are_given_up_in_time_and_not_made() {
+    const LONG: usize = 700 << 10;
+    let (came, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
+    let (counted, may_answer) = (Arc::clone(&came), Arc::clone(&answered));
+    let node = ThreadNode::<U64Keys>::serving(16 << 20, |node| {
+        Meddled::new(node, move |node, client, request, reply| {
+            if let Ok(Request::Write(_)) = Request::decode::<U64Keys>(0, request) {
+                let before = counted.fetch_add(1, Ordering::SeqCst);
+                wait_until(|| before < may_answer.load(Ordering::SeqCst));
+            }
+            node.handle(client, request, reply)
+        })
+    });
+    let client = node.client_with(ClientConfig::default().with_deadline(PATIENCE));
+    client.create(<U64Keys as TestKeys>::parameters_of(None)).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        let put = |key: u64, bytes, deadline| {
+            let client = client.with_deadline(deadline);
+            tokio::spawn(async move { client.put(key, &vec![3; bytes]).await })
+        };
+        let until_came = async |requests| {
+            while came.load(Ordering::SeqCst) < requests {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        answered.store(0, Ordering::SeqCst);
+        let first = put(0, 8, PATIENCE);
+        until_came(1).await;
+        let patient = put(1, LONG, PATIENCE);
+        let hurried = [2, 3].map(|key| put(key, LONG, Duration::from_secs(1)));
+        // All of them are in the queue.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        answered.store(1, Ordering::SeqCst);
+        until_came(2).await;
+        for put in hurried {
+            let error = put.await.unwrap().unwrap_err();
+            assert!(error.is_retryable(), "{error}");
+        }
+        answered.store(usize::MAX, Ordering::SeqCst);
+        first.await.unwrap().unwrap();
+        patient.await.unwrap().unwrap();
+        put(4, 8, PATIENCE).await.unwrap().unwrap();
+        assert_eq!(client.multi_contains(&[0, 1, 2, 3, 4]).await.unwrap(), [true, true, false, false, true]);
+    });
+}
