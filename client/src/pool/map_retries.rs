@@ -1,7 +1,10 @@
 //! Limits on how long calls go on with maps that change, and what they remember of looks that found
 //! none.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+use crate::error::ClientError;
 
 /// How often a call continues with a newer map before it gives up.
 const MAPS: u32 = 8;
@@ -58,6 +61,8 @@ pub(super) struct FailedMapSearch {
     /// How much time there was for that.
     pub(super) time_limit: Duration,
     pub(super) found: NoNewerMap,
+    /// What became of ranges that their memory nodes do not have, by their places in the map.
+    pub(super) lost: HashMap<usize, ClientError>,
 }
 
 impl FailedMapSearch {

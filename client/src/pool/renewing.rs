@@ -1,5 +1,6 @@
 //! Calls that go on with a newer map, when a range is not where theirs has it.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,10 +42,7 @@ impl<K: BuildKeys> Pool<K> {
         if !Self::is_gone(&error) || is_final || !has_tries {
             return Err(ranges.named(index, error));
         }
-        match self.renew(ranges, failed, tries)? {
-            None => Ok(()),
-            Some(found) => Err(ranges.lost(index, error, &self.config, &found, tries.left())),
-        }
+        self.renew(ranges, (index, error), failed, tries)
     }
 
     /// Reads of one range of a map, which is connected now if it is not. `false` if there is a
@@ -65,26 +63,27 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Finds a map that is newer than the one of these ranges, with which a call `failed` at that
-    /// time; else gives what the search has found instead. Never goes back to an older one. However
-    /// many calls fail, it is looked for ten times a second.
+    /// Finds a map that is newer than the one of these ranges, with which a call of one `failed` at
+    /// that time; else gives the error by what the search has found instead. Never goes back to an
+    /// older one. However many calls fail, it is looked for ten times a second.
     fn renew(
         &self,
         seen: &Ranges<K>,
+        of_range: (usize, ClientError),
         failed: Instant,
         tries: &Tries,
-    ) -> Result<Option<NoNewerMap>, ClientError> {
+    ) -> Result<(), ClientError> {
         let turn = self.renewing.take(Deadline::after(tries.left()), &SystemClock);
         let _turn = turn.ok_or(FabricError::DeadlinePassed {
             waiting_for: "another thread, which fetches the table's map",
         })?;
         if self.number.load(Ordering::Acquire) != seen.number {
-            return Ok(None);
+            return Ok(());
         }
         let last = self.failed_search().clone().filter(|last| last.number == seen.number);
         if let Some(last) = last {
             if last.begun >= failed && last.is_enough_for(tries.left()) {
-                return Ok(Some(last.found));
+                return Err(self.verdict(seen, of_range, last, tries.left()));
             }
             // Those who wait for the turn have what is found after this.
             let pause = BETWEEN_LOOKS.saturating_sub(last.begun.elapsed());
@@ -117,13 +116,9 @@ impl<K: BuildKeys> Pool<K> {
                 let same = |map: &RangeMap| map.creation == seen.map.creation && map.state == MapState::Whole;
                 let with_it = found.into_iter().filter(|(_, map)| same(map)).map(|(node, _)| node).collect();
                 let found = NoNewerMap { with_it, silent };
-                *self.failed_search() = Some(FailedMapSearch {
-                    number: seen.number,
-                    begun,
-                    time_limit: within,
-                    found: found.clone(),
-                });
-                return Ok(Some(found));
+                let (number, lost) = (seen.number, HashMap::new());
+                let search = FailedMapSearch { number, begun, time_limit: within, found, lost };
+                return Err(self.verdict(seen, of_range, search, tries.left()));
             }
         };
         if !map.kind.is::<K>() {
@@ -134,7 +129,30 @@ impl<K: BuildKeys> Pool<K> {
         let newer = Arc::new(Ranges::of(map, seen.number + 1, Some(seen), &self.urls)?);
         let _old = std::mem::replace(&mut *self.lock(), newer);
         self.number.store(seen.number + 1, Ordering::Release);
-        Ok(None)
+        Ok(())
+    }
+
+    /// The error of a range's call after a search for a newer map that found none, which keeps it
+    /// for other calls. The caller has its turn: one at a time asks the memory node.
+    fn verdict(
+        &self,
+        seen: &Ranges<K>,
+        (index, error): (usize, ClientError),
+        mut search: FailedMapSearch,
+        within: Duration,
+    ) -> ClientError {
+        let verdict = match (&error, search.lost.get(&index)) {
+            (ClientError::NoSuchTable { .. }, Some(lost)) => lost.clone(),
+            (ClientError::NoSuchTable { .. }, None) => {
+                match seen.lost(index, &self.config, &search.found, within) {
+                    Ok(lost) => search.lost.entry(index).or_insert(lost).clone(),
+                    Err(unasked) => unasked,
+                }
+            }
+            _ => seen.named(index, error),
+        };
+        *self.failed_search() = Some(search);
+        verdict
     }
 
     fn failed_search(&self) -> MutexGuard<'_, Option<FailedMapSearch>> {
@@ -145,32 +163,30 @@ impl<K: BuildKeys> Pool<K> {
 
 impl<K: BuildKeys> Ranges<K> {
     /// The error for a range that its memory node does not have, though the map says so, by what is
-    /// known of the others.
+    /// known of the others; another one if the memory node does not say.
     #[cold]
     fn lost(
         &self,
         index: usize,
-        error: ClientError,
         config: &ClientConfig,
         found: &NoNewerMap,
         within: Duration,
-    ) -> ClientError {
-        let ClientError::NoSuchTable { .. } = error else { return self.named(index, error) };
+    ) -> Result<ClientError, ClientError> {
         let (range, name) = (&self.ranges[index], self.map.name);
         let (node, table) = (range.url.to_string(), range.table.to_string());
         let listed = Tables::before(&range.url, config.token, Deadline::after(within))
             .and_then(|tables| tables.find(&range.table));
-        match listed {
-            Ok(Some(info)) if info.is_closed() => return ClientError::TableClosed { address: node, table },
+        match listed.map_err(|error| error.at(&node))? {
+            Some(info) if info.is_closed() => return Ok(ClientError::TableClosed { address: node, table }),
             // It was on its way.
-            Ok(Some(_)) => {
-                return Refusal::new(ErrorCode::Busy, format!("{node}: `{table}` is there again")).into();
+            Some(_) => {
+                let why = format!("{node}: `{table}` is there again");
+                return Err(Refusal::new(ErrorCode::Busy, why).into());
             }
-            Ok(None) => {}
-            Err(error) => return error.at(&node),
+            None => {}
         }
         if found.with_it.iter().any(|other| *other != node) {
-            return table_creation::lost(&self.map, &node);
+            return Ok(table_creation::lost(&self.map, &node));
         }
         let why = match &found.silent {
             Some(silent) => format!(
@@ -179,7 +195,7 @@ impl<K: BuildKeys> Ranges<K> {
             ),
             None => format!("there is no table `{name}` over several memory nodes any more: it was dropped"),
         };
-        ClientError::NoSuchTable { why }
+        Ok(ClientError::NoSuchTable { why })
     }
 }
 

@@ -11,6 +11,8 @@ use fpcache_client::{
     Changes, Client, ClientError, CreateOptions, KeyKind, Nodes, RecordShape, TableParameters, Tables,
     U64Keys,
 };
+use fpcache_fabric::tcp::{ListenOptions, Listener};
+use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 use crate::common::{PATIENCE, ThreadNode, free_port};
 use crate::over_nodes::{Node, config, make, name, urls};
@@ -269,4 +271,42 @@ fn a_reader_has_the_ordered_queries_of_its_client() {
         assert_eq!(reader.count(5, 1_995).unwrap(), 199);
         assert_eq!(reader.scan_back(1_500, 100).unwrap().len(), 100);
     }
+}
+
+/// Each call asked the memory node for all of its tables, over one connection more.
+#[test]
+fn calls_to_a_range_that_is_lost_do_not_all_ask_for_the_tables_of_its_memory_node() {
+    let mut nodes = [Node::shm(), Node::tcp()];
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    let address = stand_before(&nodes[1].url, move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        |_, _: &[u8]| true
+    });
+    let urls = format!("{},{address}", nodes[0].url);
+    let (all, parameters) = (Nodes::at(&urls).unwrap(), TableParameters::default());
+    all.create::<U64Keys>(&name(), parameters, &[1_000], CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&urls, config()).unwrap();
+    client.put(1_000, &[1; 8]).unwrap();
+    // It is started anew at its address, and keeps nothing.
+    nodes[1].end();
+    let listener = Listener::bind(&[nodes[1].url.parse().unwrap()], ListenOptions::default()).unwrap();
+    let _serving = listener.spawn(Catalogue::open(&CatalogueConfig::of(16 << 20)).unwrap()).unwrap();
+    let begun = Instant::now();
+    connections.store(0, Ordering::SeqCst);
+    let calls = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                while begun.elapsed() < Duration::from_secs(1) {
+                    let error = client.get(1_000).unwrap_err();
+                    assert!(error.to_string().contains("has lost its range"), "{error}");
+                    calls.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    let (calls, connections) = (calls.into_inner(), connections.load(Ordering::SeqCst));
+    // Each call tries to reach the range, and a few times a second one asks about it.
+    assert!(connections < calls + calls / 2 + 40, "{connections} for {calls} calls");
 }
