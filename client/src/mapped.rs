@@ -1,6 +1,7 @@
 //! Memory nodes whose regions are mapped into this process.
 
 use fpcache::TableName;
+use fpcache::key_space::KeyKind;
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_fabric::{Deadline, FabricError, MappedConnection, RegionName};
 
@@ -49,6 +50,10 @@ impl Connector for MappedNode {
     type Connection = MappedConnection;
 
     const IS_MAPPED: bool = true;
+
+    fn listed_kind(&self, deadline: Deadline) -> Option<KeyKind> {
+        self.kind_in_list(deadline)
+    }
 
     fn connect(&self, deadline: Deadline) -> Result<MappedConnection, FabricError> {
         match self {

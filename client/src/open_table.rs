@@ -68,14 +68,14 @@ pub(crate) trait Node: Connector + Clone {
 
     /// What the keys of a table are, as far as it can be told.
     fn kind_of<K: BuildKeys>(&self, core: &Core<K, Self>, deadline: Deadline) -> Option<KeyKind> {
-        let told = core.key_kind(time_left(deadline)).ok()?;
-        match self.place() {
-            // The region of a table without parameters does not say.
-            Some((url, table)) if told.is_none() => {
-                let tables = Tables::before(&url, self.token(), deadline).ok()?;
-                Some(tables.find(&table).ok()??.kind)
-            }
-            _ => told,
-        }
+        // The region of a table without parameters does not say.
+        core.key_kind(time_left(deadline)).ok()?.or_else(|| self.kind_in_list(deadline))
+    }
+
+    /// What the keys of a table are by the list of its memory node, if that has one and answers.
+    fn kind_in_list(&self, deadline: Deadline) -> Option<KeyKind> {
+        let (url, table) = self.place()?;
+        let tables = Tables::before(&url, self.token(), deadline).ok()?;
+        Some(tables.find(&table).ok()??.kind)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fpcache::TableName;
+use fpcache::key_space::KeyKind;
 use fpcache::plan::FabricCosts;
 use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, Token, connect};
 use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
@@ -74,6 +75,10 @@ impl Connector for RemoteNode {
     type Connection = TcpConnection;
 
     const IS_FAR: bool = true;
+
+    fn listed_kind(&self, deadline: Deadline) -> Option<KeyKind> {
+        self.kind_in_list(deadline)
+    }
 
     fn connect(&self, deadline: Deadline) -> Result<TcpConnection, FabricError> {
         // No name of a table is longer than one of a region.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fpcache::key_space::KeyKind;
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, SystemClock, random_bits};
 
 use crate::session::ReaderContext;
@@ -18,6 +19,12 @@ pub(crate) trait Connector: Send + Sync + 'static {
     const IS_FAR: bool = false;
 
     fn connect(&self, deadline: Deadline) -> Result<Self::Connection, FabricError>;
+
+    /// What the memory node's list of tables says of the table's keys, if there is one: the region
+    /// of a table without parameters does not say.
+    fn listed_kind(&self, _deadline: Deadline) -> Option<KeyKind> {
+        None
+    }
 
     /// The clock of deadlines and pauses.
     fn clock(&self) -> Arc<dyn Clock> {

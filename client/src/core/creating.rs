@@ -43,7 +43,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let left = || deadline.remaining(self.clock.now()).unwrap_or(within);
         let (load, creation) = match self.begin_load(parameters, 0, &K::Encoders::default(), within) {
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
-            begun => begun?,
+            begun => begun.map_err(|error| self.or_other_keys(error, deadline))?,
         };
         let committed = self.call(&Request::LoadCommit(load), Some(creation), left(), |_, _| Ok(()));
         if committed.is_err() {
@@ -53,6 +53,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 self.call(&Request::LoadAbort(load), Some(creation), to_abort(left(), within), |_, _| Ok(()));
         }
         committed
+    }
+
+    /// The error of a load's begin; to a table with other keys it made no sense.
+    fn or_other_keys(&self, error: ClientError, deadline: Deadline) -> ClientError {
+        let is_senseless =
+            matches!(&error, ClientError::Refused(refusal) if refusal.code == ErrorCode::Invalid);
+        match is_senseless.then(|| self.connector().listed_kind(deadline)).flatten() {
+            Some(theirs) if !theirs.is::<K>() => ClientError::OtherKeys { theirs, own: K::NAME },
+            _ => error,
+        }
     }
 }
 

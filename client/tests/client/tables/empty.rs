@@ -241,3 +241,26 @@ fn whoever_accepts_a_loss_goes_on_with_the_empty_table_and_is_told_of_the_next_o
     assert_eq!(other.get(2).unwrap(), Some(vec![7; 8]));
     assert_eq!(other.get(1).unwrap(), None);
 }
+
+/// The first write was tried again until its deadline, and told to be malformed.
+fn a_first_write_to_an_empty_table_that_now_has_other_keys_says_so<K: TestKeys, Other: TestKeys>() {
+    let node = Node::start(16 << 20);
+    let tables = node.tables();
+    tables.create(&name("t"), kind::<K>(), any()).unwrap();
+    let client = node.client::<K>("t").with_deadline(Duration::from_secs(5));
+    assert_eq!(client.get(K::key(1)).unwrap(), None);
+    tables.drop_table(&name("t")).unwrap();
+    tables.create(&name("t"), kind::<Other>(), any()).unwrap();
+    let error = client.put(K::key(1), &[1; 8]).unwrap_err();
+    assert!(matches!(error, ClientError::OtherKeys { theirs, .. } if theirs == kind::<Other>()), "{error}");
+}
+
+#[test]
+fn a_first_write_of_an_integer_key_to_a_table_that_now_has_byte_strings_says_so() {
+    a_first_write_to_an_empty_table_that_now_has_other_keys_says_so::<U64Keys, ByteKeys>();
+}
+
+#[test]
+fn a_first_write_of_a_byte_string_to_a_table_that_now_has_integer_keys_says_so() {
+    a_first_write_to_an_empty_table_that_now_has_other_keys_says_so::<ByteKeys, U64Keys>();
+}
