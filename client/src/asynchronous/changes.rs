@@ -10,7 +10,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::ErrorCode;
 use fpcache_fabric::FabricError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::unanswered::{OTHERS, runtime_has_ended, unknown};
 use crate::changes::Changes;
@@ -22,6 +22,9 @@ use crate::outcomes::ChangeResult;
 const TOGETHER: usize = 256;
 /// Bytes of changes, heads included, that fit one request: it has 1 MiB.
 pub(super) const REQUEST_BYTES: usize = (1 << 20) - 64;
+/// Bytes of changes that wait or are under way, at most: those of calls that were given up stay
+/// there until their turn.
+const WAITING_BYTES: u32 = 64 << 20;
 
 /// Where tasks' changes wait for the threads that send them, each of which begins with the first
 /// one for its memory node and ends with the queue.
@@ -33,7 +36,14 @@ pub(super) const REQUEST_BYTES: usize = (1 << 20) - 64;
 pub(super) struct ChangeQueue<K: BuildKeys> {
     waiting: usize,
     /// By the memory node's URL, which is empty where there is only one.
-    senders: Mutex<HashMap<String, Sender<Call<K>>>>,
+    queues: Mutex<HashMap<String, Arc<NodeQueue<K>>>>,
+}
+
+/// Where the changes of one memory node wait.
+struct NodeQueue<K: BuildKeys> {
+    calls: Sender<Call<K>>,
+    /// For as many bytes as may wait.
+    room: Arc<Semaphore>,
 }
 
 /// The changes of one call that are one memory node's, by their places among all of the call.
@@ -77,6 +87,8 @@ struct Call<K: BuildKeys> {
     claim: Option<Arc<Claim>>,
     /// Why the first request with it was refused, if it is to be sent again.
     refused: Option<ClientError>,
+    /// For its bytes, from when it gets into the queue.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 /// Divides the changes of a call among the memory nodes that have their keys.
@@ -92,7 +104,7 @@ pub(super) fn divide<K: BuildKeys>(client: &TableClient<K>, changes: &Changes<K>
 
 impl<K: BuildKeys> ChangeQueue<K> {
     pub(super) fn new(waiting: usize) -> Self {
-        Self { waiting, senders: Mutex::default() }
+        Self { waiting, queues: Mutex::default() }
     }
 
     /// Puts changes into the queue, once there is room: if this is dropped before, nothing was
@@ -104,26 +116,42 @@ impl<K: BuildKeys> ChangeQueue<K> {
         until: Instant,
         ChangeReplier { answer, claim }: ChangeReplier,
     ) -> impl Future<Output = Result<(), ClientError>> + use<K> {
-        let sender = self.sender(client, node);
-        let call = Call { piece, until, answer, claim: Some(claim), refused: None };
-        async move { sender?.send(call).await.map_err(|_| runtime_has_ended()) }
+        let queue = self.queue(client, node);
+        let call = Call { piece, until, answer, claim: Some(claim), refused: None, room: None };
+        async move { queue?.push(call).await }
     }
 
-    fn sender(&self, client: &TableClient<K>, node: String) -> Result<Sender<Call<K>>, ClientError> {
+    fn queue(&self, client: &TableClient<K>, node: String) -> Result<Arc<NodeQueue<K>>, ClientError> {
         // Changed by one insertion.
-        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         // One whose thread has panicked is of no use any more.
-        if let Some(sender) = senders.get(&node).filter(|sender| !sender.is_closed()) {
-            return Ok(sender.clone());
+        if let Some(queue) = queues.get(&node).filter(|queue| !queue.calls.is_closed()) {
+            return Ok(Arc::clone(queue));
         }
-        let (calls, receiver) = channel(self.waiting);
+        let (queue, receiver) = NodeQueue::new(self.waiting);
         let client = client.clone();
         thread::Builder::new()
             .name("fpcache-changes".to_owned())
             .spawn(move || send_all(&client, receiver))
             .map_err(|source| FabricError::os("starting a thread for changes", source))?;
-        senders.insert(node, calls.clone());
-        Ok(calls)
+        let queue = Arc::new(queue);
+        queues.insert(node, Arc::clone(&queue));
+        Ok(queue)
+    }
+}
+
+impl<K: BuildKeys> NodeQueue<K> {
+    fn new(waiting: usize) -> (Self, Receiver<Call<K>>) {
+        let (calls, receiver) = channel(waiting);
+        (Self { calls, room: Arc::new(Semaphore::new(WAITING_BYTES as usize)) }, receiver)
+    }
+
+    async fn push(&self, mut call: Call<K>) -> Result<(), ClientError> {
+        // One that is longer waits until it is alone.
+        let bytes = u32::try_from(call.piece.changes.request_bytes()).unwrap_or(u32::MAX).min(WAITING_BYTES);
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
+        call.room = Some(room.map_err(|_| runtime_has_ended())?);
+        self.calls.send(call).await.map_err(|_| runtime_has_ended())
     }
 }
 
@@ -241,5 +269,46 @@ fn leave_out_misfits<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call
             Some(error) => calls.remove(at).fail(error),
             None => at += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use fpcache::key_space::U64Keys;
+    use fpcache::message::WriteKind;
+
+    use super::*;
+
+    /// Four thousand calls of any length waited, though they had been given up.
+    #[test]
+    fn changes_of_many_bytes_wait_for_room_however_few_they_are() {
+        let call = || Call {
+            piece: RequestChanges::<U64Keys> {
+                changes: Changes::of_one(WriteKind::Put, 1, &[7; 1 << 20]),
+                whole: None,
+            },
+            until: Instant::now(),
+            answer: oneshot::channel().0,
+            claim: None,
+            refused: None,
+            room: None,
+        };
+        let (queue, mut receiver) = NodeQueue::new(4096);
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..WAITING_BYTES >> 20 {
+            if pin!(queue.push(call())).poll(&mut context).is_pending() {
+                break;
+            }
+        }
+        let mut next = pin!(queue.push(call()));
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        // It is their memory that counts, and not their place in the queue.
+        let first = receiver.try_recv().unwrap();
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        drop(first);
+        assert!(next.as_mut().poll(&mut context).is_ready());
     }
 }

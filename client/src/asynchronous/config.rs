@@ -7,8 +7,8 @@ pub struct AsyncConfig {
     /// Sockets to a memory node that reads go over, each with a group of them under way at most;
     /// where memory is mapped none is needed. Default 4.
     pub sockets: usize,
-    /// Keys that may wait to be read from a memory node, and changes that may wait to be sent;
-    /// beyond, calls wait before they ask. Default 4096.
+    /// Keys that may wait to be read from a memory node, and calls whose changes may wait to be
+    /// sent, up to 64 MiB of them; beyond, calls wait before they ask. Default 4096.
     pub waiting: usize,
 }
 
