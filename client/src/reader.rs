@@ -125,7 +125,8 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// # Errors
     /// The memory node is down, which is not waited for; it says nothing, or the record is being
-    /// written, until the deadline; it has no such table.
+    /// written, until the deadline; it has no such table, or an empty one in the place of the one
+    /// it had ([`Emptied`](crate::ClientError::Emptied)).
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         self.here(|mut reader| reader.get(key))
     }

@@ -34,10 +34,11 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`ClientError::KeySize`], [`ClientError::ValueSize`], [`ClientError::RecordSize`] or
     /// [`ClientError::ValueTooLong`] if key or value do not fit the table: nothing was sent.
     /// [`ClientError::NoRoom`] if the region is full, [`ClientError::NotDurable`] if the memory
-    /// node's log cannot be written: nothing was changed. [`ClientError::OutcomeUnknown`] if the
-    /// deadline has passed, if the reply makes no sense, or if the request was refused, or its
-    /// table gone, when it was sent again: the change may have taken effect, or may do so later,
-    /// but not after this thread's next change at the same memory node.
+    /// node's log cannot be written, [`ClientError::Emptied`] if the table was lost and created
+    /// again: nothing was changed. [`ClientError::OutcomeUnknown`] if the deadline has passed, if
+    /// the reply makes no sense, or if the request was refused, or its table gone, when it was sent
+    /// again: the change may have taken effect, or may do so later, but not after this thread's
+    /// next change at the same memory node.
     #[doc(alias = "set_nx")]
     #[doc(alias = "put_if_absent")]
     #[doc(alias = "add")]
