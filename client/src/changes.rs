@@ -2,6 +2,8 @@
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::RecordToken;
+#[cfg(feature = "tokio")]
+use fpcache::message::MAX_OPERATIONS;
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
 
@@ -150,8 +152,8 @@ impl<K: BuildKeys> Changes<K> {
         self.operations().map(bytes).sum()
     }
 
-    /// How many of the first changes at these positions have no more bytes together, but one at
-    /// least if there is one.
+    /// How many of the first changes at these positions fit one request and have no more bytes
+    /// together, but one at least if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) fn fitting(&self, places: &[usize], bytes: usize) -> usize {
         let mut taken = 0;
@@ -162,7 +164,7 @@ impl<K: BuildKeys> Changes<K> {
             taken += HEAD_BYTES + K::encoded_len(K::kept(key, &self.keys)) + end - start;
             is_first || taken <= bytes
         };
-        places.iter().take_while(fits).count()
+        places.iter().take(MAX_OPERATIONS).take_while(fits).count()
     }
 
     /// The changes at these positions, in their order.

@@ -46,8 +46,8 @@
 //! [`ClientConfig::table`] names another. [`Tables`] lists, creates and drops them. When its table
 //! is dropped, a client's calls fail with [`ClientError::NoSuchTable`], until a table of the same
 //! name and kind is created. While that one has no parameters ([`Tables::create`] gives it none),
-//! calls of clients that have used the former one fail with [`ClientError::Emptied`], until another
-//! client writes to it or loads it, or [`accept_loss`](Client::accept_loss) is called. While one
+//! calls of clients that have used a former one with parameters fail with [`ClientError::Emptied`],
+//! until another client writes to it or loads it, or [`accept_loss`](Client::accept_loss) is called. While one
 //! over several memory nodes is being created, loaded or dropped, they fail with
 //! [`ClientError::TableNotWhole`].
 //!

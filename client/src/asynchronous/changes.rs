@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
-use fpcache::message::ErrorCode;
+use fpcache::message::{ErrorCode, MAX_OPERATIONS};
 use fpcache_fabric::FabricError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -147,8 +147,10 @@ impl<K: BuildKeys> NodeQueue<K> {
     }
 
     async fn push(&self, mut call: Call<K>) -> Result<(), ClientError> {
+        let RequestChanges { changes, whole } = &call.piece;
+        let bytes = changes.request_bytes() + whole.as_ref().map_or(0, |whole| whole.request_bytes());
         // One that is longer waits until it is alone.
-        let bytes = u32::try_from(call.piece.changes.request_bytes()).unwrap_or(u32::MAX).min(WAITING_BYTES);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(WAITING_BYTES);
         let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
         call.room = Some(room.map_err(|_| runtime_has_ended())?);
         self.calls.send(call).await.map_err(|_| runtime_has_ended())
@@ -169,10 +171,11 @@ fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K
 
 /// How many of the first calls fit one request, but one at least.
 fn fitting<K: BuildKeys>(calls: &[Call<K>]) -> usize {
-    let mut taken = 0;
+    let (mut bytes, mut operations) = (0, 0);
     let fits = |call: &&Call<K>| {
-        taken += call.piece.changes.request_bytes();
-        taken <= REQUEST_BYTES
+        bytes += call.piece.changes.request_bytes();
+        operations += call.piece.changes.len();
+        bytes <= REQUEST_BYTES && operations <= MAX_OPERATIONS
     };
     calls.iter().take_while(fits).count().max(1)
 }

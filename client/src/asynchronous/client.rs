@@ -58,7 +58,8 @@ use crate::error::ClientError;
 /// *Dropped futures.* A read that is dropped is forgotten; its buffers are not the task's. A change
 /// that is dropped may take effect or not, never twice, and not after one that was begun later
 /// through the same handle or its clones and that is the same memory node's, unless the table is
-/// made anew meanwhile: each has them sent in the order in which they were asked for.
+/// made anew meanwhile, or it waited for [room](AsyncConfig::waiting): each has them sent in the order
+/// in which they were asked for or found room.
 ///
 /// *Deadlines* are those of the [`TableClient`], from the moment of asking on. Unless it says
 /// otherwise, a call fails as the one of its name there does.

@@ -83,7 +83,7 @@ impl<K: BuildKeys> Pool<K> {
         let last = self.failed_search().clone().filter(|last| last.number == seen.number);
         if let Some(last) = last {
             if last.begun >= failed && last.is_enough_for(tries.left()) {
-                return Err(self.verdict(seen, of_range, last, tries.left()));
+                return Err(self.verdict(seen, of_range, last, tries.left() / 2));
             }
             // Those who wait for the turn have what is found after this.
             let pause = BETWEEN_LOOKS.saturating_sub(last.begun.elapsed());
@@ -118,7 +118,7 @@ impl<K: BuildKeys> Pool<K> {
                 let found = NoNewerMap { with_it, silent };
                 let (number, lost) = (seen.number, HashMap::new());
                 let search = FailedMapSearch { number, begun, time_limit: within, found, lost };
-                return Err(self.verdict(seen, of_range, search, tries.left()));
+                return Err(self.verdict(seen, of_range, search, tries.left() / 2));
             }
         };
         if !map.kind.is::<K>() {
@@ -133,7 +133,8 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// The error of a range's call after a search for a newer map that found none, which keeps it
-    /// for other calls. The caller has its turn: one at a time asks the memory node.
+    /// for other calls. The caller has its turn: one at a time asks the memory node, and does not
+    /// take all of its time for it, in which others wait.
     fn verdict(
         &self,
         seen: &Ranges<K>,
