@@ -72,29 +72,29 @@ impl ChangeLog {
         Ok(head[0])
     }
 
-    /// Applies the records from number `from` to before `head`, which was read before, to a
-    /// directory that has all below `from`. One round trip per 256 records. A directory that could
-    /// not be brought to `head` may be at any change before.
+    /// Applies the records from number `sequence` to before `head`, which was read before, to a
+    /// directory that has all below `sequence`, which grows with each change. One round trip per
+    /// 256 records.
     pub(crate) fn apply<K: KeySpace, E: Endpoint>(
         &self,
         endpoint: &mut E,
-        from: u64,
+        sequence: &mut u64,
         head: u64,
         directory: &mut Directory<K::Key, Segment<K>>,
         encoders: &K::Encoders,
     ) -> Result<(), UpdateError> {
-        match head.checked_sub(from) {
+        match head.checked_sub(*sequence) {
             Some(news) if news <= self.records => {}
             Some(news) => {
                 let why = format!("{news} records are missing, it holds {}", self.records);
                 return Err(UpdateError::Unusable(damaged(self.offset, why)));
             }
             None => {
-                let why = format!("it has {head} records, the directory contains {from}");
+                let why = format!("it has {head} records, the directory contains {sequence}");
                 return Err(UpdateError::Unusable(damaged(self.offset, why)));
             }
         }
-        let (mut batch, mut change, mut next) = (Batch::new(), PartialChange::default(), from);
+        let (mut batch, mut change, mut next) = (Batch::new(), PartialChange::default(), *sequence);
         while next < head {
             let count = (head - next).min(RECORDS_PER_BATCH);
             // A ring: what lies after its end comes from its beginning.
@@ -112,12 +112,27 @@ impl ChangeLog {
                     UpdateError::Unusable(damaged(offset, why))
                 })?;
                 next += 1;
+                if change.records == 0 {
+                    *sequence = next;
+                }
             }
         }
-        match change.bytes.is_empty() {
+        match *sequence == head {
             true => Ok(()),
             false => Err(UpdateError::Unusable(damaged(self.offset, "it ends within a change".into()))),
         }
+    }
+
+    /// The same up to the head as it is now, which takes another round trip.
+    pub(crate) fn apply_all<K: KeySpace, E: Endpoint>(
+        &self,
+        endpoint: &mut E,
+        sequence: &mut u64,
+        directory: &mut Directory<K::Key, Segment<K>>,
+        encoders: &K::Encoders,
+    ) -> Result<(), UpdateError> {
+        let head = Self::head(endpoint)?;
+        self.apply::<K, E>(endpoint, sequence, head, directory, encoders)
     }
 
     /// Takes a record. After the last one of a change, the directory is changed.

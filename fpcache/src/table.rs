@@ -20,7 +20,7 @@ use crate::matching::SlotStride;
 use crate::models::{Models, Segment};
 use crate::plan::{FabricCosts, PlanChoice, PlanOptions, Planner};
 use crate::sabotage::Sabotage;
-use crate::table_view::{OpenError, TableView};
+use crate::table_view::{OpenError, Opening, TableView};
 
 /// How a compute node reads a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,11 +93,25 @@ impl<K: KeySpace> Table<K> {
     /// As for [`TableView::open_within`]; [`OpenError::Budget`] names the least budget that would
     /// do. [`OpenError::Memory`] if the hot cache's memory cannot be had.
     pub fn open<E: Endpoint>(endpoint: &mut E, options: &TableOptions) -> Result<Self, OpenError> {
+        Self::open_on(endpoint, &mut Opening::default(), options)
+    }
+
+    /// As [`open`](Self::open), from where earlier calls have got, whose time was over: what has
+    /// been fetched when this one's is over stays in `opening`, too. Where only the change log's
+    /// records are missing, the table is as of a change before.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_on<E: Endpoint>(
+        endpoint: &mut E,
+        opening: &mut Opening<K>,
+        options: &TableOptions,
+    ) -> Result<Self, OpenError> {
         let view = match options.cache {
-            None => TableView::open(endpoint)?,
+            None => TableView::open_beside(endpoint, opening, |_| u64::MAX)?,
             Some(CacheConfig { budget, .. }) => {
                 let mut beside = 0;
-                let opened = TableView::open_beside(endpoint, |stride| {
+                let opened = TableView::open_beside(endpoint, opening, |stride| {
                     beside = Self::beside_models(stride);
                     for_models(budget, beside)
                 });
@@ -167,13 +181,26 @@ impl<K: KeySpace> Table<K> {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn refreshed<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
+        self.refreshed_on(endpoint, &mut Opening::default())
+    }
+
+    /// As [`refreshed`](Self::refreshed); models that are opened anew are so from where earlier
+    /// calls have got, as in [`open_on`](Self::open_on).
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn refreshed_on<E: Endpoint>(
+        &self,
+        endpoint: &mut E,
+        opening: &mut Opening<K>,
+    ) -> Result<Refresh<Self>, OpenError> {
         Ok(match self.view.refresh(endpoint)? {
             Refresh::Current => Refresh::Current,
             Refresh::Newer(view) => match self.grown(&view) {
                 Some(measured) => Refresh::Newer(self.with(view, measured)),
                 None => Refresh::Lost,
             },
-            Refresh::Lost => self.reopened(endpoint)?,
+            Refresh::Lost => self.reopened(endpoint, opening)?,
         })
     }
 
@@ -215,8 +242,13 @@ impl<K: KeySpace> Table<K> {
     }
 
     /// Opens the models anew, with what the hot cache leaves them.
-    fn reopened<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
-        let view = match TableView::open_beside(endpoint, |stride| self.room_for_models(stride)) {
+    fn reopened<E: Endpoint>(
+        &self,
+        endpoint: &mut E,
+        opening: &mut Opening<K>,
+    ) -> Result<Refresh<Self>, OpenError> {
+        let room = |stride| self.room_for_models(stride);
+        let view = match TableView::open_beside(endpoint, opening, room) {
             Ok(view) => view,
             Err(OpenError::Budget { .. }) => return Ok(Refresh::Lost),
             Err(error) => return Err(error),

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/impatient.rs"]
+mod impatient;
 #[macro_use]
 #[path = "common/keys.rs"]
 mod keys;
@@ -13,8 +15,11 @@ use std::thread;
 use common::{Firsts, Region, first_key, generation, least_bytes};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::models::{Page, PagedModels};
-use fpcache::table_view::TableView;
+use fpcache::plan::PlanChoice;
+use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::{OpenError, Opening, TableView};
 use fpcache_fabric::Endpoint;
+use impatient::Impatient;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -43,6 +48,26 @@ over_both_key_spaces! {
     a_page_that_gave_way_serves_whoever_holds_it
     a_page_fetched_twice_is_kept_once
     threads_that_crowd_each_other_out_stay_within_the_bytes
+    pages_that_came_before_a_call_was_over_are_not_fetched_again
+}
+
+/// A call that did not get to the last page left nothing to the next one.
+fn pages_that_came_before_a_call_was_over_are_not_fetched_again<K: Firsts>() {
+    let region = Region::<K>::new(&[2; 300]);
+    let (mut endpoint, mut opening, mut calls) = (region.endpoint(), Opening::default(), 1);
+    let options = TableOptions::plan(PlanChoice::Auto);
+    let table = loop {
+        let mut short = Impatient { inner: &mut endpoint, left: 2 };
+        match Table::<K>::open_on(&mut short, &mut opening, &options) {
+            Ok(table) => break table,
+            Err(error) => assert!(matches!(error, OpenError::Fabric(_)), "{error}"),
+        }
+        calls += 1;
+    };
+    // Superblock, root, five batches of pages, and the head of the log.
+    assert_eq!((calls, endpoint.meter().snapshot().round_trips), (4, 8));
+    let generations = table.view().models().resident().unwrap().iter().map(|(_, s)| s.generation());
+    assert!(generations.eq((0..600).map(generation)));
 }
 
 #[test]

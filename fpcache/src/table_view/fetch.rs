@@ -79,29 +79,151 @@ pub(super) fn has_moved<K: KeySpace, E: Endpoint>(
     Ok(!is_same || reuse_sequence(endpoint)? > record.checkpoint)
 }
 
-type WholeDirectory<K> = Directory<<K as KeySpace>::Key, Segment<K>>;
+/// Why a directory that was being fetched is fetched again, and what to say if it was the last
+/// time.
+pub(super) enum RefetchReason {
+    /// It was replaced meanwhile.
+    Moved,
+    /// The change log does not fit it, perhaps because it was being overwritten.
+    Unusable(Corrupt),
+    /// It will not get better.
+    Failed(OpenError),
+}
+
+impl<T: Into<OpenError>> From<T> for RefetchReason {
+    fn from(error: T) -> Self {
+        Self::Failed(error.into())
+    }
+}
 
 /// The parts of a table beside its records.
 pub(super) struct Fetched<K: KeySpace> {
     pub(super) root: Root<K>,
     /// If there is room for it.
-    pub(super) directory: Option<WholeDirectory<K>>,
+    pub(super) directory: Option<Directory<K::Key, Segment<K>>>,
     pub(super) encoders: K::Encoders,
 }
 
-/// The directory's top level, and all the rest of it if that fits `bytes` bytes.
-pub(super) fn fetch_directory<K: KeySpace, E: Endpoint>(
+/// What has been fetched of a table: where a call's time is over before all of it is here, the next
+/// one goes on with the rest. All that it holds is of one checkpoint, whose memory had no other use
+/// yet when it was read: the endpoint that has read a part was asked for the reuse sequence after
+/// it. Of use with endpoints of one connection only, as a [`TableView`](super::TableView) is.
+#[derive(Debug)]
+pub struct Opening<K: KeySpace> {
+    superblock: Option<Superblock>,
+    top: Option<(Root<K>, K::Encoders)>,
+    /// The entries of the first pages, and how many pages these are.
+    entries: DirectoryBuilder<K::Key, Segment<K>>,
+    pages: u32,
+}
+
+impl<K: KeySpace> Default for Opening<K> {
+    fn default() -> Self {
+        Self { superblock: None, top: None, entries: DirectoryBuilder::new(), pages: 0 }
+    }
+}
+
+impl<K: KeySpace> Opening<K> {
+    pub(super) fn superblock<E: Endpoint>(
+        &mut self,
+        endpoint: &mut E,
+        batch: &mut Batch,
+    ) -> Result<Superblock, OpenError> {
+        match self.superblock {
+            Some(superblock) => Ok(superblock),
+            None => Ok(*self.superblock.insert(read_superblock::<K, E>(endpoint, batch)?)),
+        }
+    }
+
+    /// The directory's top level, and all the rest of it if that fits `bytes` bytes; nothing of it
+    /// stays here.
+    pub(super) fn directory<E: Endpoint>(
+        &mut self,
+        endpoint: &mut E,
+        batch: &mut Batch,
+        superblock: &Superblock,
+        record: &TableRecord,
+        bytes: u64,
+    ) -> Result<Fetched<K>, RefetchReason> {
+        let (root, encoders) = match self.top.take() {
+            Some(top) => top,
+            None => read_root(endpoint, batch, record, superblock.region_bytes)?,
+        };
+        let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
+            .saturating_add(K::encoders_bytes(&encoders) as u64);
+        let is_whole = whole <= bytes
+            && match self.read_pages(endpoint, batch, record, &root, bytes) {
+                Ok(is_whole) => is_whole,
+                Err(reason) => {
+                    self.top = Some((root, encoders));
+                    return Err(reason);
+                }
+            };
+        let entries = std::mem::take(self).entries;
+        Ok(Fetched { root, directory: is_whole.then(|| entries.finish()), encoders })
+    }
+
+    /// Reads the rest of the pages; `false` as soon as they take more than `bytes` bytes: byte
+    /// strings may take more than was foretold.
+    fn read_pages<E: Endpoint>(
+        &mut self,
+        endpoint: &mut E,
+        batch: &mut Batch,
+        record: &TableRecord,
+        root: &Root<K>,
+        bytes: u64,
+    ) -> Result<bool, RefetchReason> {
+        // Of a page after the other: separators that share kibibytes take a hundred times as much
+        // whole.
+        let mut descriptors = Vec::new();
+        let damaged = |why: String| Corrupt::new("directory", record.root, why);
+        loop {
+            batch.clear();
+            let landings: Vec<_> = root
+                .numbers()
+                .skip(self.pages as usize)
+                .take(PAGES_PER_BATCH)
+                .map(|page| (page, batch.read(RemoteAddr::region(root.address(page)), K::PAGE_BYTES)))
+                .collect();
+            if landings.is_empty() {
+                break;
+            }
+            run_unmoved(endpoint, batch, record)?;
+            for (page, landing) in landings {
+                root.decode(page, batch.bytes(landing), &mut descriptors)?;
+                for descriptor in descriptors.drain(..) {
+                    let segment = Segment::from(&descriptor);
+                    self.entries.push(descriptor.start, segment).map_err(|e| damaged(e.to_string()))?;
+                }
+                self.pages = page + 1;
+                if self.entries.heap_bytes() as u64 > bytes {
+                    return Ok(false);
+                }
+            }
+            if self.entries.len() as u64 > record.segments {
+                break;
+            }
+        }
+        if self.entries.len() as u64 != record.segments {
+            let why = format!("it holds {} segments or more, not {}", self.entries.len(), record.segments);
+            return Err(damaged(why).into());
+        }
+        Ok(true)
+    }
+}
+
+/// Reads parts of the directory of that record, unless their memory may have another use by then.
+/// The endpoint that has read them is the one that tells: what another knows may be older.
+fn run_unmoved<E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
-    superblock: &Superblock,
     record: &TableRecord,
-    bytes: u64,
-) -> Result<Fetched<K>, OpenError> {
-    let (root, encoders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
-    let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
-        .saturating_add(K::encoders_bytes(&encoders) as u64);
-    let directory = if whole <= bytes { read_pages(endpoint, batch, record, &root, bytes)? } else { None };
-    Ok(Fetched { root, directory, encoders })
+) -> Result<(), RefetchReason> {
+    endpoint.run(batch)?;
+    match reuse_sequence(endpoint)? > record.checkpoint {
+        true => Err(RefetchReason::Moved),
+        false => Ok(()),
+    }
 }
 
 pub(super) fn check_lies_inside(
@@ -122,7 +244,7 @@ fn read_root<K: KeySpace, E: Endpoint>(
     batch: &mut Batch,
     record: &TableRecord,
     region_bytes: u64,
-) -> Result<(Root<K>, K::Encoders), OpenError> {
+) -> Result<(Root<K>, K::Encoders), RefetchReason> {
     let damaged = |why| Corrupt::new("directory root", record.root, why);
     // Of pages that lie in the region, as this limits what its separators take.
     if record.pages.saturating_mul(K::PAGE_BYTES as u64) > region_bytes {
@@ -133,7 +255,7 @@ fn read_root<K: KeySpace, E: Endpoint>(
     let root = batch.read(RemoteAddr::region(record.root), record.root_bytes as usize);
     let encoders = (record.encoders_bytes > 0)
         .then(|| batch.read(RemoteAddr::region(record.encoders), record.encoders_bytes as usize));
-    endpoint.run(batch)?;
+    run_unmoved(endpoint, batch, record)?;
     let root = batch.bytes(root);
     let encoders = encoders.map_or(&[][..], |landing| batch.bytes(landing));
     if xxh3_64_with_seed(root, record.checkpoint) != record.root_checksum {
@@ -147,52 +269,4 @@ fn read_root<K: KeySpace, E: Endpoint>(
     let entries = decode_root(root, record.pages)
         .ok_or_else(|| damaged("an entry is cut short, or there are more than the table has pages"))?;
     Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
-}
-
-/// The whole directory, or `None` as soon as it takes more than `bytes` bytes: byte strings may
-/// take more than was foretold.
-fn read_pages<K: KeySpace, E: Endpoint>(
-    endpoint: &mut E,
-    batch: &mut Batch,
-    record: &TableRecord,
-    root: &Root<K>,
-    bytes: u64,
-) -> Result<Option<WholeDirectory<K>>, OpenError> {
-    // Of a page after the other: separators that share kibibytes take a hundred times as much
-    // whole.
-    let (mut directory, mut descriptors) = (DirectoryBuilder::new(), Vec::new());
-    let damaged = |why: String| Corrupt::new("directory", record.root, why);
-    let mut pages = root.numbers();
-    loop {
-        batch.clear();
-        let landings: Vec<_> = pages
-            .by_ref()
-            .take(PAGES_PER_BATCH)
-            .map(|page| {
-                (page, batch.read(RemoteAddr { area: REGION, offset: root.address(page) }, K::PAGE_BYTES))
-            })
-            .collect();
-        if landings.is_empty() {
-            break;
-        }
-        endpoint.run(batch)?;
-        for (page, landing) in landings {
-            root.decode(page, batch.bytes(landing), &mut descriptors)?;
-            for descriptor in descriptors.drain(..) {
-                let segment = Segment::from(&descriptor);
-                directory.push(descriptor.start, segment).map_err(|e| damaged(e.to_string()))?;
-            }
-            if directory.heap_bytes() as u64 > bytes {
-                return Ok(None);
-            }
-        }
-        if directory.len() as u64 > record.segments {
-            break;
-        }
-    }
-    if directory.len() as u64 != record.segments {
-        let why = format!("it holds {} segments or more, not {}", directory.len(), record.segments);
-        return Err(damaged(why).into());
-    }
-    Ok(Some(directory.finish()))
 }

@@ -3,12 +3,12 @@
 mod error;
 mod fetch;
 
-use fpcache_fabric::{Batch, Endpoint, Landing, REGION, RemoteAddr};
+use fpcache_fabric::{Batch, Endpoint, FabricError, Landing, REGION, RemoteAddr};
 
 pub use error::OpenError;
 pub(crate) use fetch::reuse_sequence;
-use fetch::{Fetched, check_lies_inside, fetch_directory, has_moved, read_superblock};
-pub use fetch::{read_parameters, read_used};
+use fetch::{Fetched, RefetchReason, check_lies_inside, has_moved, read_superblock};
+pub use fetch::{Opening, read_parameters, read_used};
 
 use crate::changes::{ChangeLog, Refresh, UpdateError};
 use crate::key_space::KeySpace;
@@ -38,32 +38,6 @@ pub struct TableView<K: KeySpace> {
     broken: Broken,
 }
 
-/// Why a directory that was being fetched is fetched again, and what to say if it was the last
-/// time.
-enum RefetchReason {
-    /// It was replaced meanwhile.
-    Moved,
-    /// The change log does not fit it, perhaps because it was being overwritten.
-    Unusable(Corrupt),
-    /// It will not get better.
-    Failed(OpenError),
-}
-
-impl<T: Into<OpenError>> From<T> for RefetchReason {
-    fn from(error: T) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl From<UpdateError> for RefetchReason {
-    fn from(failed: UpdateError) -> Self {
-        match failed {
-            UpdateError::Unusable(corrupt) => Self::Unusable(corrupt),
-            UpdateError::Fabric(error) => Self::Failed(error.into()),
-        }
-    }
-}
-
 impl<K: KeySpace> TableView<K> {
     /// Fetches a table with all its models: one round trip for the superblock, one for the
     /// directory's root, one per 64 directory pages, one for the log's head and one per 256 changes
@@ -86,22 +60,31 @@ impl<K: KeySpace> TableView<K> {
     /// # Errors
     /// [`OpenError`]; [`OpenError::Budget`] if `bytes` are too few for the top level and a page.
     pub fn open_within<E: Endpoint>(endpoint: &mut E, bytes: u64) -> Result<Self, OpenError> {
-        Self::open_beside(endpoint, |_| bytes)
+        Self::open_beside(endpoint, &mut Opening::default(), |_| bytes)
     }
 
     /// As [`open_within`](Self::open_within), with the bytes for models decided when it is known
-    /// how many a view allocates beside them.
+    /// how many a view allocates beside them, and from where earlier calls have got, whose time was
+    /// over. If this one's is over while it reads the change log, the view is as of a change before
+    /// the newest, which [`refresh`](Self::refresh) finds out.
     pub(crate) fn open_beside<E: Endpoint>(
         endpoint: &mut E,
+        opening: &mut Opening<K>,
         mut bytes: impl FnMut(usize) -> u64,
     ) -> Result<Self, OpenError> {
         let mut last = OpenError::Moving { attempts: OPEN_ATTEMPTS };
         for _ in 0..OPEN_ATTEMPTS {
-            match Self::open_once(endpoint, &mut bytes) {
+            let reason = match Self::open_once(endpoint, opening, &mut bytes) {
                 Ok(view) => return Ok(view),
-                Err(RefetchReason::Failed(error)) => return Err(error),
-                Err(RefetchReason::Moved) => last = OpenError::Moving { attempts: OPEN_ATTEMPTS },
-                Err(RefetchReason::Unusable(corrupt)) => last = corrupt.into(),
+                // What has been fetched is as good as before.
+                Err(RefetchReason::Failed(error @ OpenError::Fabric(_))) => return Err(error),
+                Err(reason) => reason,
+            };
+            *opening = Opening::default();
+            match reason {
+                RefetchReason::Failed(error) => return Err(error),
+                RefetchReason::Moved => last = OpenError::Moving { attempts: OPEN_ATTEMPTS },
+                RefetchReason::Unusable(corrupt) => last = corrupt.into(),
             }
         }
         Err(last)
@@ -109,10 +92,11 @@ impl<K: KeySpace> TableView<K> {
 
     fn open_once<E: Endpoint>(
         endpoint: &mut E,
+        opening: &mut Opening<K>,
         bytes: &mut impl FnMut(usize) -> u64,
     ) -> Result<Self, RefetchReason> {
         let mut batch = Batch::new();
-        let superblock = read_superblock::<K, E>(endpoint, &mut batch)?;
+        let superblock = opening.superblock(endpoint, &mut batch)?;
         let record = superblock.table.ok_or(OpenError::Empty)?;
         // What follows believes no more than the region's length has room for.
         if endpoint.area(REGION).is_some_and(|area| superblock.region_bytes > area.len) {
@@ -135,27 +119,30 @@ impl<K: KeySpace> TableView<K> {
                 return Err(OpenError::Budget { budget: bytes, least }.into());
             }
         }
-        let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, bytes);
+        let fetched = opening.directory(endpoint, &mut batch, &superblock, &record, bytes);
         let Fetched { root, directory, encoders } = match fetched {
-            Err(OpenError::Corrupt(_)) if has_moved::<K, E>(endpoint, &mut batch, &superblock, &record)? => {
+            Err(RefetchReason::Failed(OpenError::Corrupt(_)))
+                if has_moved::<K, E>(endpoint, &mut batch, &superblock, &record)? =>
+            {
                 return Err(RefetchReason::Moved);
             }
             other => other?,
         };
-        if reuse_sequence(endpoint)? > record.checkpoint {
-            return Err(RefetchReason::Moved);
-        }
         let paged = PagedModels::least_bytes_with(&root) as u64;
         let (given, shared) = (bytes, K::encoders_bytes(&encoders) as u64);
         let bytes = given.saturating_sub(shared);
         let (mut resident, mut sequence) = (None, record.checkpoint);
         if let Some(mut directory) = directory {
-            let head = ChangeLog::head(endpoint)?;
-            log.apply::<K, E>(endpoint, sequence, head, &mut directory, &encoders)?;
+            let mut reached = sequence;
+            match log.apply_all::<K, E>(endpoint, &mut reached, &mut directory, &encoders) {
+                Ok(()) | Err(UpdateError::Fabric(FabricError::DeadlinePassed { .. })) => {}
+                Err(UpdateError::Unusable(corrupt)) => return Err(RefetchReason::Unusable(corrupt)),
+                Err(UpdateError::Fabric(error)) => return Err(error.into()),
+            }
             let models = Models::Resident(directory);
             // The changes may have been many.
             if models.most_bytes() as u64 <= bytes {
-                (resident, sequence) = (Some(models), head);
+                (resident, sequence) = (Some(models), reached);
             }
         }
         if resident.is_none() && bytes < paged {
@@ -172,7 +159,8 @@ impl<K: KeySpace> TableView<K> {
     }
 
     /// The table as it is now, if this is not it: one round trip for the log's head, and one per
-    /// 256 changes. The models of both share what has not changed: beside the old ones, the new
+    /// 256 records of its changes; as of a change before, if the call's time is over and some of
+    /// them have been read. The models of both share what has not changed: beside the old ones, the new
     /// ones take about a KiB per change.
     ///
     /// Models that are fetched in pages know nothing of single changes: they are [`Refresh::Lost`]
@@ -190,21 +178,23 @@ impl<K: KeySpace> TableView<K> {
         if head == self.sequence {
             return Ok(Refresh::Current);
         }
-        let mut directory = directory.clone();
+        let (mut directory, mut sequence) = (directory.clone(), self.sequence);
         let log = ChangeLog::of(&self.record, self.superblock.region_bytes)?;
-        match log.apply::<K, E>(endpoint, self.sequence, head, &mut directory, &self.encoders) {
+        match log.apply::<K, E>(endpoint, &mut sequence, head, &mut directory, &self.encoders) {
             Ok(()) => {}
             Err(UpdateError::Unusable(_)) => return Ok(Refresh::Lost),
+            // What has been applied the next refresh need not read.
+            Err(UpdateError::Fabric(FabricError::DeadlinePassed { .. })) if sequence > self.sequence => {}
             Err(UpdateError::Fabric(error)) => return Err(error.into()),
         }
         Ok(Refresh::Newer(Self {
-            superblock: Superblock { log_head: head, ..self.superblock },
+            superblock: Superblock { log_head: sequence, ..self.superblock },
             record: self.record,
             geometry: self.geometry,
             stride: self.stride.clone(),
             models: Models::Resident(directory),
             encoders: self.encoders.clone(),
-            sequence: head,
+            sequence,
             broken: self.broken,
         }))
     }

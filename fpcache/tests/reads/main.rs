@@ -5,6 +5,8 @@
 mod built;
 #[path = "../common/decoders.rs"]
 mod decoders;
+#[path = "../common/impatient.rs"]
+mod impatient;
 #[macro_use]
 #[path = "../common/keys.rs"]
 mod keys;

@@ -4,6 +4,7 @@
 mod damaged;
 mod meanwhile;
 mod outgrown;
+mod short_calls;
 
 use std::borrow::Borrow;
 use std::cell::RefCell;

@@ -1,6 +1,8 @@
 //! Readers beside a memory node that changes the directory at any moment.
 
 use super::*;
+use crate::impatient::Impatient;
+use fpcache::table_view::Opening;
 
 /// What a memory node does between two READs of a reader.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +79,7 @@ impl<K: Numbered> Node<K> {
 fn assert_answers_were_true_meanwhile<K: Numbered>(
     acts: Vec<Act>,
     keys: Vec<u64>,
-    (pages, in_place, plan): (bool, bool, Plan),
+    (pages, in_place, plan, batches): (bool, bool, Plan, usize),
 ) -> Result<(), TestCaseError> {
     let node = RefCell::new(node_with_log::<K>(16));
     let mut acts = acts.into_iter();
@@ -97,13 +99,22 @@ fn assert_answers_were_true_meanwhile<K: Numbered>(
     // Enough for the top level of a larger directory.
     let bytes = if pages { least_bytes(&node.borrow()) + 27 * 100 } else { u64::MAX };
     let open = |endpoint: &mut Interrupted<'_>| {
+        let (mut opening, options) = (Opening::default(), TableOptions::plan(PlanChoice::Fixed(plan)));
+        while !pages {
+            let mut short = Impatient { inner: endpoint, left: batches };
+            match Table::open_on(&mut short, &mut opening, &options) {
+                Ok(table) => return table,
+                Err(OpenError::Moving { .. } | OpenError::Corrupt(_) | OpenError::Fabric(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
         let mut opened = TableView::<K>::open_within(endpoint, bytes);
         while matches!(opened, Err(OpenError::Moving { .. } | OpenError::Corrupt(_))) {
             opened = TableView::<K>::open_within(endpoint, bytes);
         }
         by(opened.unwrap(), plan)
     };
-    let mut table = open(&mut endpoint);
+    let (mut table, mut opening) = (open(&mut endpoint), Opening::default());
     let mut scratch = LookupScratch::new(Matcher::detect());
     for key in keys {
         let mut attempts = 0;
@@ -117,12 +128,16 @@ fn assert_answers_were_true_meanwhile<K: Numbered>(
                     prop_assert!(seen.contains(&answer), "{key}: {answer:?} {seen:?}");
                     break;
                 }
-                Err(ReadError::Stale) => match table.refreshed(&mut endpoint).unwrap() {
-                    Refresh::Newer(newer) => table = newer,
-                    Refresh::Current if pages => node.borrow_mut().checkpoint(),
-                    Refresh::Current => prop_assert!(false, "stale and nothing new"),
-                    Refresh::Lost => table = open(&mut endpoint),
-                },
+                Err(ReadError::Stale) => {
+                    let mut short = Impatient { inner: &mut endpoint, left: batches };
+                    match table.refreshed_on(&mut short, &mut opening) {
+                        Ok(Refresh::Newer(newer)) => table = newer,
+                        Ok(Refresh::Current) if pages => node.borrow_mut().checkpoint(),
+                        Ok(Refresh::Current) => prop_assert!(false, "stale and nothing new"),
+                        Ok(Refresh::Lost) => table = open(&mut endpoint),
+                        Err(error) => prop_assert!(matches!(error, OpenError::Fabric(_)), "{error}"),
+                    }
+                }
                 Err(error) => prop_assert!(false, "{error}"),
             }
             attempts += 1;
@@ -188,8 +203,9 @@ proptest! {
         pages: bool,
         in_place: bool,
         plan in prop::sample::select(vec![Plan::TwoStage, Plan::Range, Plan::Speculative]),
+        batches in 2usize..9,
     ) {
-        let way = (pages, in_place, plan);
+        let way = (pages, in_place, plan, batches);
         assert_answers_were_true_meanwhile::<U64Keys>(acts.clone(), keys.clone(), way)?;
         assert_answers_were_true_meanwhile::<ByteKeys>(acts, keys, way)?;
     }
