@@ -36,6 +36,12 @@ pub struct ClientConfig {
     /// The deadline of a call; [`with_deadline`](crate::TableClient::with_deadline) of a client
     /// sets another one for single calls. Values of many MiB take some milliseconds each. Scans and
     /// counts may take longer, as long as they make progress.
+    ///
+    /// A table that takes longer to fetch than a call has is fetched by several reads, which fail
+    /// with [`ClientError::Deadline`](crate::ClientError::Deadline) meanwhile: after connecting, a
+    /// restart of the memory node, or more changes than its log has room for. Writes over a network
+    /// do not wait for it. Over a network a deadline should be at least that of some six round
+    /// trips: calls with fewer may fail whenever they have to connect again.
     pub deadline: Duration,
     /// How long opening waits for a memory node that does not listen or answer yet; zero by
     /// default.

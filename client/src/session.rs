@@ -9,7 +9,7 @@ use fpcache::layout::{RecordShape, TableParameters, TableRecord};
 use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, NearestScratch, ScanScratch};
 use fpcache::table::{Table, TableOptions};
-use fpcache::table_view::{OpenError, read_parameters, read_used};
+use fpcache::table_view::{OpenError, Opening, read_parameters, read_used};
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, REGION};
 
 use crate::timed_lock::{TimedLock, TimedLockGuard};
@@ -28,9 +28,11 @@ pub(crate) struct Session<K: BuildKeys, C> {
     /// Held while the table is fetched or brought up to date: each table takes the whole budget, so
     /// that there must never be two.
     opening: TimedLock,
+    /// What calls whose time was over have fetched of a table; of whose turn it is.
+    so_far: Mutex<Opening<K>>,
     options: TableOptions,
-    /// How records lie in slots, once it had to be read without the table, which does not fit the
-    /// budget.
+    /// How records lie in slots, once it was read without the table, which does not fit the budget
+    /// or takes its time to be fetched.
     shape: OnceLock<RecordShape>,
 }
 
@@ -57,6 +59,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
             id,
             table: Mutex::new(None),
             opening: TimedLock::default(),
+            so_far: Mutex::default(),
             options,
             shape: OnceLock::new(),
         }
@@ -67,7 +70,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         self.kept().clone()
     }
 
-    /// How records lie in slots, if the table is not here because it does not fit the budget.
+    /// How records lie in slots, if that was read and the table is not here.
     pub(crate) fn shape_alone(&self) -> Option<RecordShape> {
         self.shape.get().copied().filter(|_| self.kept().is_none())
     }
@@ -109,13 +112,19 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         Ok((turn, deadline.remaining(clock.now()).unwrap_or(left)))
     }
 
+    /// What earlier turns have fetched of the table, in the present one.
+    pub(crate) fn so_far(&self) -> MutexGuard<'_, Opening<K>> {
+        // A panic elsewhere leaves nothing that the next turn does not check, as peers' data.
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn kept(&self) -> MutexGuard<'_, Option<Arc<Table<K>>>> {
         // Replaced in one assignment.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table, fetched by the first thread that needs it while the others wait for it, none
-    /// longer than it has time `left`.
+    /// longer than it has time `left`. The next one goes on where that was too short.
     pub(crate) fn table<E: Endpoint>(
         &self,
         endpoint: &mut E,
@@ -131,7 +140,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         if let Some(table) = self.fetched() {
             return Ok(table);
         }
-        let table = Arc::new(Table::open(endpoint, &self.options)?);
+        let table = Arc::new(Table::open_on(endpoint, &mut self.so_far(), &self.options)?);
         self.put(Arc::clone(&table));
         // No other call waits for what only makes the first reads faster.
         drop(opening);

@@ -185,7 +185,7 @@ impl<K: KeySpace> Table<K> {
     }
 
     /// As [`refreshed`](Self::refreshed); models that are opened anew are so from where earlier
-    /// calls have got, as in [`open_on`](Self::open_on).
+    /// calls have got, as in [`open_on`](Self::open_on), beside this table's until all are here.
     ///
     /// # Errors
     /// As for [`open`](Self::open).

@@ -226,6 +226,38 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         f(context).map_err(|error| context.failed(error))
     }
 
+    /// How the table's records lie in slots.
+    pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
+        self.here(|held| self.shape_by(held, within))
+    }
+
+    /// As [`shape`](Self::shape), by a reader.
+    pub(crate) fn shape_by(
+        &self,
+        held: &mut HeldContext<K, T>,
+        within: Duration,
+    ) -> Result<RecordShape, ClientError> {
+        self.with_table(held, within, |_, table| Ok(table.view().geometry().shape))
+    }
+
+    /// Reads how the table's records lie in slots, without the rest of it, and its creation number.
+    pub(super) fn read_shape(&self, within: Duration) -> Result<(u64, RecordShape), ClientError> {
+        let mut retry = self.begun(within);
+        loop {
+            let (session, number) = self.current();
+            match session.read_shape(retry.left(&*self.clock)) {
+                Ok(shape) => {
+                    self.has_opened.store(true, Ordering::Release);
+                    return Ok((session.connection.creation(), shape));
+                }
+                Err(error) => {
+                    let failure = Failure { error: AttemptError::Open(error), number };
+                    self.here(|held| self.recover(held, failure, &mut retry))?;
+                }
+            }
+        }
+    }
+
     /// What a reader holds, if that is the table in use; for callers without time to renew it.
     #[cfg(feature = "tokio")]
     pub(crate) fn present<'h>(&self, held: &'h mut HeldContext<K, T>) -> Option<&'h mut ContextOf<K, T>> {

@@ -335,12 +335,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let refreshed = match held {
             Some(context) => {
                 context.buffers.endpoint.set_patience(left);
-                table.refreshed(&mut context.buffers.endpoint)
+                table.refreshed_on(&mut context.buffers.endpoint, &mut session.so_far())
             }
             None => {
                 let mut endpoint = session.connection.endpoint();
                 endpoint.set_patience(left);
-                table.refreshed(&mut endpoint)
+                table.refreshed_on(&mut endpoint, &mut session.so_far())
             }
         };
         match refreshed? {

@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::cell::{RefCell, RefMut};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
@@ -21,7 +20,7 @@ use super::sending::{
     take_replies, unknown, unknown_after,
 };
 use super::values_ahead::ValuesAhead;
-use super::{Connector, Core, HeldContext};
+use super::{Connector, Core};
 use crate::empty_tables::first_parameters;
 use crate::error::ClientError;
 
@@ -143,20 +142,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         reply.ok_or_else(no_reply)
     }
 
-    /// How the table's records lie in slots.
-    pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
-        self.here(|held| self.shape_by(held, within))
-    }
-
-    /// As [`shape`](Self::shape), by a reader.
-    pub(crate) fn shape_by(
-        &self,
-        held: &mut HeldContext<K, T>,
-        within: Duration,
-    ) -> Result<RecordShape, ClientError> {
-        self.with_table(held, within, |_, table| Ok(table.view().geometry().shape))
-    }
-
     fn writer(&self) -> Result<RefMut<'_, Writer>, ClientError> {
         let writer = self.writers.get_or_try(|| self.new_writer().map(RefCell::new))?;
         // Nothing that runs while it is borrowed calls back into this client.
@@ -250,8 +235,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Runs `fill` with what a change must know of the table, its creation number and its shape,
     /// and with the table for what it may know. A table that does not fit the cache's budget is no
-    /// hindrance: changes are made by the memory node. One without parameters gets the `first`
-    /// ones.
+    /// hindrance, nor one that is not here yet and is far: changes are made by the memory node. One
+    /// without parameters gets the `first` ones.
     fn with_shape<R>(
         &self,
         within: Duration,
@@ -264,10 +249,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let takes_sessions = T::IS_FAR && self.here(|held| held.is_none());
         let (creation, table, alone) = {
             let session = self.session();
-            let table = if takes_sessions { session.fetched() } else { None };
+            let table = if T::IS_FAR { session.fetched() } else { None };
             (session.connection.creation(), table, session.shape_alone())
         };
-        if let Some(table) = table {
+        let waits_for_table = !T::IS_FAR || table.is_some();
+        if let Some(table) = table.filter(|_| takes_sessions) {
             return fill(creation, &table.view().geometry().shape, Some(&table));
         }
         if let Some(shape) = alone {
@@ -275,6 +261,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
         let left = || deadline.remaining(self.clock.now()).unwrap_or(within);
         let mut try_to_fill = |left| {
+            if !waits_for_table {
+                return self.read_shape(left).map(|(creation, shape)| fill(creation, &shape, None));
+            }
             self.here(|held| {
                 self.with_table(held, left, |buffers, table| {
                     Ok(fill(buffers.creation, &table.view().geometry().shape, Some(table)))
@@ -305,11 +294,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
         match filled {
             Err(ClientError::Open(OpenError::Budget { .. })) => {
-                let (session, number) = self.current();
-                let shape = session.read_shape(left());
-                let shape = shape.map_err(|error| self.or_dropped(error.into(), number, deadline))?;
-                self.has_opened.store(true, Ordering::Release);
-                fill(session.connection.creation(), &shape, None)
+                let (creation, shape) = self.read_shape(left())?;
+                fill(creation, &shape, None)
             }
             filled => filled?,
         }

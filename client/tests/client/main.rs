@@ -46,6 +46,7 @@ mod remote;
 mod round_trips;
 mod scans;
 mod scans_in_parts;
+mod short_deadlines;
 #[cfg(feature = "tokio")]
 mod slow_once;
 mod small_budgets;

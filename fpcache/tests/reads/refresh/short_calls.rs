@@ -20,7 +20,7 @@ fn options() -> TableOptions {
     TableOptions::plan(PlanChoice::Auto)
 }
 
-/// What a call gives that has time for so many batches.
+/// What a call gives that has time for this many batches.
 fn call<K: Numbered>(
     endpoint: &mut impl Endpoint,
     opening: &mut Opening<K>,
