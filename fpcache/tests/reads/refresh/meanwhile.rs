@@ -100,13 +100,15 @@ fn assert_answers_were_true_meanwhile<K: Numbered>(
     let bytes = if pages { least_bytes(&node.borrow()) + 27 * 100 } else { u64::MAX };
     let open = |endpoint: &mut Interrupted<'_>| {
         let (mut opening, options) = (Opening::default(), TableOptions::plan(PlanChoice::Fixed(plan)));
-        while !pages {
-            let mut short = Impatient { inner: endpoint, left: batches };
-            match Table::open_on(&mut short, &mut opening, &options) {
-                Ok(table) => return table,
-                Err(OpenError::Moving { .. } | OpenError::Corrupt(_) | OpenError::Fabric(_)) => {}
-                Err(error) => panic!("{error}"),
-            }
+        if !pages {
+            return loop {
+                let mut short = Impatient { inner: endpoint, left: batches };
+                match Table::open_on(&mut short, &mut opening, &options) {
+                    Ok(table) => break table,
+                    Err(OpenError::Moving { .. } | OpenError::Corrupt(_) | OpenError::Fabric(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            };
         }
         let mut opened = TableView::<K>::open_within(endpoint, bytes);
         while matches!(opened, Err(OpenError::Moving { .. } | OpenError::Corrupt(_))) {
