@@ -230,7 +230,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         parameters: TableParameters,
         within: Duration,
     ) -> Result<(), ClientError> {
-        self.with_shape(within, || Ok(parameters), |_, _, _| Ok(()))
+        let deadline = Deadline::after_on(&*self.clock, within);
+        self.with_shape(within, || Ok(parameters), |_, _, _| Ok(()))?;
+        // The table comes with the opening, not with the first lookup, whose time may be shorter;
+        // if it does not come now, that is the lookup's to tell.
+        let _ = self.shape(deadline.remaining(self.clock.now()).unwrap_or(within));
+        Ok(())
     }
 
     /// Runs `fill` with what a change must know of the table, its creation number and its shape,
@@ -245,8 +250,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
         // Over mapped memory a thread takes its own: to count who has the session's would write
-        // beside what lookups load. One that reads, too, keeps no older table for a write's sake.
-        let takes_sessions = T::IS_FAR && self.here(|held| held.is_none());
+        // beside what lookups load. One that has read lets go of an older table: the next one may be
+        // fetched by others, and takes the whole budget.
+        let takes_sessions = T::IS_FAR
+            && self.here(|held| {
+                held.take_if(|context| !self.is_current(context));
+                held.is_none()
+            });
         let (creation, table, alone) = {
             let session = self.session();
             let table = if T::IS_FAR { session.fetched() } else { None };
