@@ -52,11 +52,19 @@ pub(super) fn files_for<M: NodeMemory>(
 /// Whether the ring had everything that the log's files have, by their names and lengths alone: the
 /// last is the one that the ring notes, and no longer than it can have been then.
 pub(crate) fn has_all_of_files<M: NodeMemory>(staging: &Staging<M>, disk: &impl Disk) -> bool {
-    has_all(&staging.shared().0, disk)
+    has_all(&staging.shared().0, staging.last_lsn(), disk)
 }
 
-fn has_all<M: NodeMemory>(ring: &Ring<M>, disk: &impl Disk) -> bool {
-    let (Ok(noted), Ok(most)) = (ring.load(Word::File), ring.load(Word::FileBytes)) else { return false };
+/// The ring's last record lies in another cache line than the note, and may be older.
+fn has_all<M: NodeMemory>(ring: &Ring<M>, last: Lsn, disk: &impl Disk) -> bool {
+    let [Ok(noted), Ok(most), Ok(noted_last)] =
+        [Word::File, Word::FileBytes, Word::FileLast].map(|word| ring.load(word))
+    else {
+        return false;
+    };
+    if noted_last > last {
+        return false;
+    }
     // What cannot be examined proves nothing.
     let last = list_logs(disk).ok().and_then(|mut logs| logs.pop());
     last.is_some_and(|(first, name)| first == noted && disk.len(&name).is_ok_and(|bytes| bytes <= most))
@@ -89,7 +97,7 @@ pub(super) fn files_despite<M: NodeMemory>(
             (found.half_made, what)
         }
         // The noted file begins with a record that the ring has or gave back, or with its next.
-        RecoveryError::Disk(error) if has_all(ring, disk) => (None, error.to_string()),
+        RecoveryError::Disk(error) if has_all(ring, *records.end(), disk) => (None, error.to_string()),
         _ => return Err(why.into()),
     };
     warn!(

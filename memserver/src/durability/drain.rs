@@ -312,6 +312,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
                 .copy_from_slice(&encode_mark(self.ring.lineage, self.synced_lsn));
         }
         let written = &self.buffer[start..FRAME_HEADER_BYTES + bytes];
+        self.ring.store(Word::FileLast, last)?;
         self.ring.store(Word::FileBytes, self.file_bytes + written.len() as u64)?;
         self.disk
             .append(&self.file, written)

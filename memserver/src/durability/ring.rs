@@ -8,6 +8,7 @@
 //! | 24 | XXH3-64 of bytes 0–23 |
 //! | 64 | tail: bytes ever staged |
 //! | 72 | LSN of the last record staged: a hint, it may be one after the tail |
+//! | 136 | the last record that the file at 176 can have, stored before its bytes |
 //! | 144 | synced LSN: records up to it were on the disk |
 //! | 152 | freed: bytes ever given back |
 //! | 160 | LSN of the last record given back, stored before the bytes |
@@ -38,6 +39,7 @@ const MIN_CAPACITY: u64 = 1024;
 pub(super) enum Word {
     Tail = 64,
     LastLsn = 72,
+    FileLast = 136,
     SyncedLsn = 144,
     Freed = 152,
     FreedLsn = 160,
@@ -77,7 +79,7 @@ impl<M: NodeMemory> Ring<M> {
         let capacity = capacity(base, len)?;
         let ring = Self { memory, base, capacity, lineage };
         ring.memory.store_release(base, 0)?;
-        for word in [Word::Tail, Word::Freed, Word::LostLsn, Word::File, Word::FileBytes] {
+        for word in [Word::Tail, Word::FileLast, Word::Freed, Word::LostLsn, Word::File, Word::FileBytes] {
             ring.store(word, 0)?;
         }
         for word in [Word::LastLsn, Word::SyncedLsn, Word::FreedLsn] {

@@ -112,6 +112,29 @@ fn memory_that_is_older_than_a_snapshot_is_not_gone_on_with() {
     }
 }
 
+/// A file system that goes away may have written back a page of which one part was older: memory that
+/// lacked entries was gone on with.
+#[test]
+fn a_note_that_is_younger_than_the_last_record_beside_it_proves_nothing() {
+    const NOTES: [u64; 3] = [4096 + 136, 4096 + 176, 4096 + 184];
+    let (mut world, mut node) = loaded(HOURLY, 1, true);
+    put_all(&mut node, 5, 1..6);
+    (0..9).for_each(|_| _ = node.work());
+    let older = (world.region.heir(), world.recovery_area.heir());
+    put_all(&mut node, 6, 6..12);
+    (0..9).for_each(|_| _ = node.work());
+    drop(node);
+    let younger = world.recovery_area.heir();
+    (world.region, world.recovery_area) = older;
+    for at in NOTES {
+        world.recovery_area.store_release(at, younger.load_acquire(at).expect("inside")).expect("inside");
+    }
+    let (log, _) = last_log(&world.disk.restart());
+    world.disk.fail_reads_of(&log);
+    let begun = world.try_begin::<Integers>().map(|(_, recovery)| recovery);
+    assert!(matches!(begun, Err(RecoverError::LogUnread { last: 5, .. })), "{begun:?}");
+}
+
 /// The start was refused, although memory has everything and its notes prove it.
 #[test]
 fn memory_that_has_all_of_a_log_that_cannot_be_read_is_gone_on_with() {
