@@ -171,7 +171,8 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     };
     let waker = background.waker();
     let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup, found.redo.applied), Ok)?;
-    let newest = durability::newest_snapshot(&disk, Some(staging.lineage()))?.map(|newest| newest.first_lsn);
+    let newest =
+        durability::newest_snapshot_or_warn(&disk, staging.lineage())?.map(|newest| newest.first_lsn);
     // One that could be read only now may be of a later time.
     let newest = newest.filter(|newest| *newest <= staging.last_lsn() + 1);
     // The log does not follow it where its first files are gone or cannot be used, or entries were

@@ -4,7 +4,8 @@ use super::disk::{Disk, DiskError};
 use super::lsn::Lsn;
 use super::names::list_logs;
 use super::snapshot::{SnapshotError, SnapshotInfo, list_snapshots};
-use super::snapshot_reader::SnapshotReader;
+use super::snapshot_reader::{BadSnapshot, SnapshotReader};
+use tracing::warn;
 
 /// The newest snapshot of the store of `lineage` (`None`: of any) with a good header and footer.
 /// Costs three short reads per snapshot that is looked at.
@@ -13,13 +14,40 @@ pub(crate) fn newest_whole(
     lineage: Option<u64>,
 ) -> Result<Option<SnapshotInfo>, DiskError> {
     let mut snapshots = list_snapshots(disk)?.into_iter().rev();
-    Ok(snapshots.find_map(|(first, name)| whole(disk, &name, first, lineage)))
+    Ok(snapshots.find_map(|(first, name)| whole(disk, &name, first, lineage).ok()))
+}
+
+/// As [`newest_whole`], for a start, which tells of every newer one why it does not count.
+pub(crate) fn newest_or_warn(disk: &impl Disk, lineage: u64) -> Result<Option<SnapshotInfo>, DiskError> {
+    let mut snapshots = list_snapshots(disk)?.into_iter().rev();
+    Ok(snapshots.find_map(|(first, name)| {
+        let found = whole(disk, &name, first, Some(lineage));
+        found.inspect_err(|why| warn!("{why}; the memory of the previous process is gone on with")).ok()
+    }))
+}
+
+/// The newest snapshot of the store of `lineage`, by name alone where it is damaged or cannot be
+/// read: none gets its name before it is whole, and the log on the disk up to where it begins.
+pub(crate) fn newest_named(disk: &impl Disk, lineage: u64) -> Result<Option<(Lsn, String)>, DiskError> {
+    let is_anothers = |(first, name): &(Lsn, String)| {
+        matches!(whole(disk, name, *first, Some(lineage)), Err(BadSnapshot::Lineage { .. }))
+    };
+    Ok(list_snapshots(disk)?.into_iter().rev().find(|snapshot| !is_anothers(snapshot)))
 }
 
 /// What a snapshot is, if its header and footer can be read, are good and belong to its name.
-fn whole(disk: &impl Disk, name: &str, first: Lsn, lineage: Option<u64>) -> Option<SnapshotInfo> {
-    let reader = SnapshotReader::open(disk, name, lineage).ok()?;
-    Some(reader.info().clone()).filter(|info| info.first_lsn == first)
+fn whole(
+    disk: &impl Disk,
+    name: &str,
+    first: Lsn,
+    lineage: Option<u64>,
+) -> Result<SnapshotInfo, BadSnapshot> {
+    let info = SnapshotReader::open(disk, name, lineage)?.info().clone();
+    if info.first_lsn == first {
+        return Ok(info);
+    }
+    let why = "it does not begin where its name says";
+    Err(BadSnapshot::Damaged { file: info.name, offset: 0, why })
 }
 
 /// What a snapshot will have.
@@ -81,7 +109,7 @@ pub fn prune(disk: &mut impl Disk, lineage: u64, keep: usize) -> Result<Pruned, 
     let mut oldest = None;
     for (first, name) in list_snapshots(disk)?.into_iter().rev() {
         if kept < keep.max(1) {
-            if whole(disk, &name, first, Some(lineage)).is_some() {
+            if whole(disk, &name, first, Some(lineage)).is_ok() {
                 kept += 1;
                 oldest = Some(first);
             }

@@ -7,7 +7,7 @@ use fpcache::layout::{MAX_VALUE_BYTES, RecordParts, Stored, TableParameters};
 use fpcache_fabric::NodeMemory;
 
 use super::{Origin, RecoverError};
-use crate::durability::{Disk, LogReader, Lsn, ReadLimit, SnapshotReader, settle_log};
+use crate::durability::{Disk, LogReader, Lsn, ReadLimit, SnapshotReader, newest_named_snapshot, settle_log};
 use crate::loader::Begin;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::TableError;
@@ -58,8 +58,12 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     };
     let info = snapshot.info().clone();
     let last = found.last.max(info.first_lsn - 1);
-    if last < info.last_lsn {
-        return Err(RecoverError::LogTooShort { name: info.name, needed: info.last_lsn, last });
+    // Up to where a newer one begins, which cannot be used, the log was on the disk as well.
+    let named = newest_named_snapshot(disk, snapshot.lineage())?;
+    let named = named.map(|(first, name)| (first.saturating_sub(1), name));
+    let (needed, name) = named.max(Some((info.last_lsn, info.name.clone()))).unwrap_or_default();
+    if last < needed {
+        return Err(RecoverError::LogTooShort { name, needed, last });
     }
     // Of what lived within the limit: records lie otherwise than they did, which may take more for
     // a while.

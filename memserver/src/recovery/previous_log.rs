@@ -10,7 +10,8 @@ use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
     Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, SnapshotInfo,
-    SnapshotReader, Staging, StagingError, damaged_has_after, has_all_of_files, newest_snapshot,
+    SnapshotReader, Staging, StagingError, damaged_has_after, has_all_of_files, newest_named_snapshot,
+    newest_snapshot,
 };
 use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
 use crate::startup::Startup;
@@ -224,8 +225,7 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     };
     let last = staging.last_lsn();
     let (applied, freed) = (recovery_area.applied()?.0, staging.freed_lsn()?);
-    let is_newer = |snapshot: &SnapshotInfo| snapshot.first_lsn > last + 1;
-    let newer = newest_snapshot(disk, Some(identity.lineage))?.filter(is_newer);
+    let newer = newest_named_snapshot(disk, identity.lineage)?.filter(|(first, _)| *first > last + 1);
     let look = || look_after(disk, identity.lineage, last);
     let found = match look() {
         Err(RecoveryError::Disk(_)) => look(),
@@ -239,11 +239,16 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     };
     match (found, newer) {
         (Ok((_, in_files)), _) if in_files > last => older(format!("whose files have entry {in_files}")),
-        (Err(RecoveryError::Disk(source)), Some(newer)) => {
-            Err(RecoverError::LogUnread { last, snapshot: Some(newer.first_lsn), source })
+        (Err(RecoveryError::Disk(source)), Some((first, _))) => {
+            Err(RecoverError::LogUnread { last, snapshot: Some(first), source })
         }
-        (_, Some(newer)) => {
-            older(format!("and the snapshot {} has entries up to {}", newer.name, newer.first_lsn - 1))
+        (_, Some((first, name))) => {
+            // Where it cannot be used, the disk has less than memory, which is not given up for it.
+            let newest = newest_snapshot(disk, Some(identity.lineage))?;
+            if newest.is_none_or(|newest| newest.first_lsn < first) {
+                return Err(RecoverError::LogTooShort { name, needed: first - 1, last });
+            }
+            older(format!("and the snapshot {name} has entries up to {}", first - 1))
         }
         (Err(RecoveryError::Disk(source)), _) if applied < freed => {
             Err(RecoverError::OnlyInLog { first: applied + 1, last: freed, source: Some(source) })

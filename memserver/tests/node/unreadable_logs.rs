@@ -112,6 +112,42 @@ fn memory_that_is_older_than_a_snapshot_is_not_gone_on_with() {
     }
 }
 
+/// It counted as absent, and what was acknowledged since was missing without a word.
+#[test]
+fn what_a_snapshot_that_cannot_be_used_has_is_missed_where_log_and_memory_lack_it() {
+    for is_damaged in [false, true] {
+        let mut world = older_after(SyncPolicy::Always, 1, |node| {
+            node.begin_snapshot();
+            (0..60).for_each(|_| _ = node.work());
+        });
+        let mut disk = world.disk.restart();
+        let (logs, snapshots): (Vec<_>, Vec<_>) =
+            disk.list().expect("a folder").into_iter().partition(|name| name.starts_with("log-"));
+        logs.iter().for_each(|log| disk.remove(log).expect("it is there"));
+        let [_, newest] = &snapshots[..] else { panic!("{snapshots:?}") };
+        if is_damaged {
+            disk.flip(newest, 20, 1).expect("a byte");
+        } else {
+            disk.fail_reads_of(newest);
+        }
+        world.disk = disk;
+        let over_memory = again(&world).try_begin::<Integers>().map(|(_, recovery)| recovery);
+        let mut from_disk = again(&world);
+        (from_disk.region, from_disk.recovery_area) = lost(&world.left);
+        let from_disk = from_disk.try_begin::<Integers>().map(|(_, recovery)| recovery);
+        for (begun, in_log) in [(over_memory, 5), (from_disk, 0)] {
+            let Err(RecoverError::LogTooShort { name, needed: 11, last }) = begun else {
+                panic!("damaged: {is_damaged}: {begun:?}")
+            };
+            assert_eq!((&name, last), (newest, in_log));
+        }
+        // With it away memory is gone on with, of which nothing was given up.
+        world.disk.remove(newest).expect("it is there");
+        let (mut node, recovery) = world.begin::<Integers>();
+        assert_eq!(there(&mut node, 1..12), [1, 2, 3, 4, 5], "{recovery}");
+    }
+}
+
 /// A file system that goes away may have written back a page of which one part was older: memory that
 /// lacked entries was gone on with.
 #[test]
