@@ -50,8 +50,6 @@ pub struct RebuildOptions {
     /// Least slots of a segment, where ε reaches that far: a few keys alone do not fill theirs at
     /// once.
     pub least_slots: u16,
-    /// How ordered inserts are met.
-    pub runs: RunOptions,
 }
 
 impl RebuildOptions {
@@ -106,34 +104,13 @@ impl Default for RebuildOptions {
             max_segment_bytes: 1 << 20,
             slot_bytes: 25,
             least_slots: 16,
-            runs: RunOptions::default(),
         }
     }
 }
 
-/// How ordered inserts are met.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RunOptions {
-    /// Least records of a run. A window fills up with about 15 of them first; fewer than 8 are
-    /// often chance.
-    pub least: usize,
-    /// Slots kept ahead of a run, as a multiple of the run's records.
-    pub growth: usize,
-    /// The same for a run that passes through older keys, at most as many as it left between those
-    /// behind it.
-    pub growth_among_keys: usize,
-    /// Keys of a segment in the way of a run, which are copied when it gets there, or about a hot
-    /// spot.
-    pub keys_ahead: usize,
-}
-
-impl Default for RunOptions {
-    /// From 8 records on, a reserve of twice the run, of up to 16 times among older keys, and 96
-    /// keys ahead.
-    fn default() -> Self {
-        Self { least: 8, growth: 2, growth_among_keys: 16, keys_ahead: 96 }
-    }
-}
+/// Keys of a segment in the way of a run of ordered inserts, which are copied when it gets there, or
+/// about a hot spot.
+pub(super) const KEYS_AHEAD: usize = 96;
 
 /// How full and how long segments may be.
 #[derive(Clone, Copy, Debug)]

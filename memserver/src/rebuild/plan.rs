@@ -10,8 +10,8 @@ use std::ops::Range;
 use fpcache_index::{Line, Piece, SegmentModel, SegmentOptions, Segmenter};
 
 pub use super::gather::{Facts, Gather, Gathered, neighbours};
-use super::options::Limits;
-pub use super::options::{RebuildOptions, RunOptions};
+pub use super::options::RebuildOptions;
+use super::options::{KEYS_AHEAD, Limits};
 use super::reserve::{RunPart, divide};
 use super::runs::Youngest;
 
@@ -41,8 +41,7 @@ pub struct Planned {
 /// Records whose youngest are the trace of ordered inserts are divided at the run's head: old keys,
 /// keys the run left after, and the head with a reserve of slots ahead of it become segments of
 /// their own, so that what is settled is not copied again when the reserve is used up. Records
-/// written at random within a small part are cut into segments of [`RunOptions::keys_ahead`] for
-/// the same reason. Options out of range are taken to the nearest in range.
+/// written at random within a small part are cut into short segments for the same reason. Options out of range are taken to the nearest in range.
 ///
 /// 3,686 keys, 4,096 slots at fill 0.9, take 181 µs if uniform and 118 µs if as uneven as fb; 153
 /// keys 6 and 5 µs; planning a reserve for a third of them, half as long again or twice. Minima on
@@ -51,19 +50,15 @@ pub fn plan(gathered: &Gathered<'_>, options: &RebuildOptions) -> Vec<Planned> {
     let limits = Limits::new(options);
     let mut planner = Planner { gathered, limits, planned: Vec::with_capacity(2), low: gathered.first_x };
     let youngest = (gathered.ages.len() == gathered.xs.len()).then(|| Youngest::of(gathered.ages));
-    match youngest.as_ref().and_then(|y| y.run(gathered.xs, gathered.ages, options.runs.least)) {
+    match youngest.as_ref().and_then(|y| y.run(gathered.xs, gathered.ages)) {
         Some(run) => {
-            for part in divide(gathered, &run, &limits, &options.runs) {
+            for part in divide(gathered, &run, &limits) {
                 planner.add(&part);
             }
         }
         None => {
             let hot = youngest.is_some_and(|youngest| youngest.is_hot_spot());
-            let room = if hot {
-                limits.of_keys(options.runs.keys_ahead, limits.fill)
-            } else {
-                limits.whole(limits.fill)
-            };
+            let room = if hot { limits.of_keys(KEYS_AHEAD, limits.fill) } else { limits.whole(limits.fill) };
             planner.add(&RunPart {
                 keys: 0..gathered.xs.len(),
                 last_x: gathered.last_x,

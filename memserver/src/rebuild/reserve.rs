@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::gather::{Gathered, SMALL};
-use super::options::{FillLimits, Limits, RunOptions};
+use super::options::{FillLimits, KEYS_AHEAD, Limits};
 use super::runs::InsertRun;
 
 /// Records that become segments of their own.
@@ -27,15 +27,15 @@ pub(super) struct RunPart {
 
 /// Least reserved coordinates ahead of a run.
 const LEAST_RESERVE: usize = 16;
+/// Most of them, as a multiple of the run's records.
+const GROWTH: usize = 2;
+/// The same for a run that passes through older keys, at most as many as it left between those
+/// behind it.
+const GROWTH_AMONG_KEYS: usize = 16;
 
 /// Divides the records at a run: in the direction of the run the old ones, those it left behind,
 /// its head with those within the reserve, and those beyond. Parts of few records go with the head.
-pub(super) fn divide(
-    gathered: &Gathered<'_>,
-    run: &InsertRun,
-    limits: &Limits,
-    options: &RunOptions,
-) -> Vec<RunPart> {
+pub(super) fn divide(gathered: &Gathered<'_>, run: &InsertRun, limits: &Limits) -> Vec<RunPart> {
     let (xs, ascends) = (gathered.xs, run.ascends());
     let settled = limits.whole(limits.settled_fill);
     let mut old = if ascends { run.first } else { xs.len() - 1 - run.first };
@@ -54,11 +54,11 @@ pub(super) fn divide(
     }
     let ahead = xs.len() - old - behind - head;
     let room = settled.max_keys().saturating_sub(head);
-    let (reserve, within) = InsertSpace::of(gathered, run).reserve(run, room, options);
+    let (reserve, within) = InsertSpace::of(gathered, run).reserve(run, room);
     let (head, beyond) =
         if ahead - within < SMALL { (head + ahead, 0) } else { (head + within, ahead - within) };
 
-    let in_the_way = limits.of_keys(options.keys_ahead, limits.settled_fill);
+    let in_the_way = limits.of_keys(KEYS_AHEAD, limits.settled_fill);
     let mut lengths = [(old, settled), (behind, settled), (head, settled), (beyond, in_the_way)];
     if !ascends {
         lengths.reverse();
@@ -114,13 +114,13 @@ impl<'a> InsertSpace<'a> {
     }
 
     /// The coordinates of a reserve, and how many records lie among them; together at most `room`.
-    fn reserve(&self, run: &InsertRun, room: usize, options: &RunOptions) -> (Vec<u64>, usize) {
+    fn reserve(&self, run: &InsertRun, room: usize) -> (Vec<u64>, usize) {
         // At least a fifth of what lies along the run is not its own.
         if run.others() * 4 >= run.keys {
-            let most = run.keys.saturating_mul(options.growth_among_keys).max(LEAST_RESERVE);
+            let most = run.keys.saturating_mul(GROWTH_AMONG_KEYS).max(LEAST_RESERVE);
             self.reserve_among_records(run, room, most)
         } else {
-            let most = run.keys.saturating_mul(options.growth).max(LEAST_RESERVE);
+            let most = run.keys.saturating_mul(GROWTH).max(LEAST_RESERVE);
             self.reserve_at_pace(run, room, most)
         }
     }

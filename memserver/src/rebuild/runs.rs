@@ -5,6 +5,8 @@
 //! makes a single record young again, and a run that passes through older keys has these among its
 //! own. Both are skipped, up to [`MOST_SKIPPED`] in a row.
 
+/// Least records of a run. A window fills up with about 15 of them first; fewer are often chance.
+const LEAST: usize = 8;
 /// Records between two of a run that are not its own.
 const MOST_SKIPPED: usize = 8;
 /// Youngest records from which a run is looked for: the very youngest may be an update elsewhere.
@@ -85,8 +87,8 @@ impl Youngest {
         ranks.len() == SAMPLE && (ranks[SAMPLE - 2] - ranks[1]) * 8 < self.among
     }
 
-    /// The longest run of at least `least` records that begins at one of the youngest.
-    pub(super) fn run(&self, xs: &[u64], ages: &[u32], least: usize) -> Option<InsertRun> {
+    /// The longest run that begins at one of the youngest.
+    pub(super) fn run(&self, xs: &[u64], ages: &[u32]) -> Option<InsertRun> {
         let starts = self.ranks.iter().take(STARTS);
         let runs = starts.flat_map(|start| {
             let down = (0..*start).rev();
@@ -94,7 +96,7 @@ impl Youngest {
             [follow(xs, ages, *start, down), follow(xs, ages, *start, up)]
         });
         // The first of equals: it begins at the youngest record.
-        let long = runs.flatten().filter(|run| run.keys >= least.max(2));
+        let long = runs.flatten().filter(|run| run.keys >= LEAST);
         long.reduce(|best, run| if run.keys > best.keys { run } else { best })
     }
 }
@@ -134,7 +136,7 @@ mod tests {
 
     fn find(ages: &[u32]) -> Option<InsertRun> {
         let xs: Vec<u64> = (0..ages.len() as u64).map(|i| 1_000 + 10 * i).collect();
-        Youngest::of(ages).run(&xs, ages, 8)
+        Youngest::of(ages).run(&xs, ages)
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! Plans of rebuilds hold every key in its window and cover their range, whatever the keys, ages
 //! and options.
 
-use fpcache_memserver::rebuild::plan::{
-    Facts, Gather, Gathered, Planned, RebuildOptions, RunOptions, neighbours, plan,
-};
+use fpcache_memserver::rebuild::plan::{Facts, Gather, Gathered, Planned, RebuildOptions, neighbours, plan};
 use proptest::prelude::*;
 
 /// Checks what the memory node and its readers rely on.
@@ -80,16 +78,14 @@ fn records() -> impl Strategy<Value = (u64, Vec<u64>, u64, Vec<u32>)> {
 
 fn options() -> impl Strategy<Value = RebuildOptions> {
     let shares = (0.0f64..=1.0, 0.5f64..=1.0, 0.5f64..=1.0);
-    let runs = (2usize..40, 1usize..4, 1usize..16, 1usize..300);
-    (0u32..100, shares, 16u16..5_000, 1u16..40, runs).prop_map(
-        |(epsilon, (fit, fill, settled_fill), max_slots, least_slots, runs)| RebuildOptions {
+    (0u32..100, shares, 16u16..5_000, 1u16..40).prop_map(
+        |(epsilon, (fit, fill, settled_fill), max_slots, least_slots)| RebuildOptions {
             epsilon,
             fit,
             fill,
             settled_fill,
             max_slots,
             least_slots,
-            runs: RunOptions { least: runs.0, growth: runs.1, growth_among_keys: runs.2, keys_ahead: runs.3 },
             ..RebuildOptions::default()
         },
     )
@@ -122,7 +118,6 @@ proptest! {
             max_segment_bytes: if zero { 0 } else { usize::MAX },
             slot_bytes: 0,
             least_slots: if zero { 0 } else { u16::MAX },
-            runs: RunOptions { least: 0, growth: usize::MAX, growth_among_keys: usize::MAX, keys_ahead: 0 },
         };
         let gathered = Gathered { first_x, last_x, xs: &xs, ages: &ages };
         let planned = plan(&gathered, &options);
