@@ -63,10 +63,10 @@ pub use lsn::Lsn;
 pub use policy::{BadSyncPolicy, SyncPolicy};
 pub(crate) use snapshot::remove_temporary as remove_unfinished;
 pub use snapshot::{MAX_RECORD_BYTES, SnapshotError, SnapshotInfo, SnapshotWriter};
-pub use snapshot_reader::{BadSnapshot, SnapshotReader, SnapshotReport};
+pub use snapshot_reader::{BadSnapshot, SnapshotReader};
+pub use snapshots::prune;
 pub(crate) use snapshots::{
     Expected as ExpectedSnapshot, has_room as has_room_for_snapshot, newest_named as newest_named_snapshot,
     newest_or_warn as newest_snapshot_or_warn, newest_whole as newest_snapshot,
 };
-pub use snapshots::{Pruned, prune};
 pub use staging::{AppendError, StagedRecords, Staging};

@@ -279,15 +279,13 @@ impl<D: Disk> Drop for SnapshotWriter<D> {
 
 /// Removes what unfinished snapshots, and copies of log files, left. Not to be called while one is
 /// written.
-pub(crate) fn remove_temporary(disk: &mut impl Disk) -> Result<Vec<String>, DiskError> {
-    let mut removed = Vec::new();
+pub(crate) fn remove_temporary(disk: &mut impl Disk) -> Result<(), DiskError> {
     for name in disk.list()? {
         let of_snapshot = name.strip_suffix(TEMPORARY);
         if of_snapshot.is_some_and(|name| lsn_in_name(name, "snapshot-", ".fps").is_some()) || is_copy(&name)
         {
             disk.remove(&name)?;
-            removed.push(name);
         }
     }
-    Ok(removed)
+    Ok(())
 }

@@ -53,14 +53,8 @@ pub enum BadSnapshot {
     },
 }
 
-/// What looking for the newest snapshot found besides.
-#[derive(Clone, Debug, Default)]
-pub struct SnapshotReport {
-    /// Newer snapshots that cannot be used, and why.
-    pub skipped: Vec<(String, BadSnapshot)>,
-    /// Unfinished snapshots that were removed.
-    pub removed: Vec<String>,
-}
+/// Snapshots that cannot be used, and why.
+pub type Skipped = Vec<(String, BadSnapshot)>;
 
 /// A snapshot, being read from its beginning.
 #[derive(Debug)]
@@ -80,22 +74,21 @@ pub struct SnapshotReader {
 
 impl SnapshotReader {
     /// Opens the newest snapshot of the store of `lineage` (`None`: of any) that is valid
-    /// throughout: it is read once to see that. Removes what unfinished snapshots left.
+    /// throughout: it is read once to see that; and newer ones that cannot be used, and why. Removes
+    /// what unfinished snapshots left.
     ///
     /// # Errors
     /// If the folder cannot be read or cleared.
-    pub fn newest<D: Disk>(
-        disk: &mut D,
-        lineage: Option<u64>,
-    ) -> Result<(Option<Self>, SnapshotReport), DiskError> {
-        let mut report = SnapshotReport { removed: remove_temporary(disk)?, ..SnapshotReport::default() };
+    pub fn newest<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Option<Self>, Skipped), DiskError> {
+        remove_temporary(disk)?;
+        let mut skipped = Vec::new();
         for (_, name) in list_snapshots(disk)?.into_iter().rev() {
             match Self::open(disk, &name, lineage).and_then(|reader| reader.verify(disk)) {
-                Ok(reader) => return Ok((Some(reader), report)),
-                Err(why) => report.skipped.push((name, why)),
+                Ok(reader) => return Ok((Some(reader), skipped)),
+                Err(why) => skipped.push((name, why)),
             }
         }
-        Ok((None, report))
+        Ok((None, skipped))
     }
 
     /// Opens the snapshot of that name. Its header is checked now, its blocks as they are read.

@@ -87,15 +87,6 @@ pub(crate) fn has_room(disk: &impl Disk, expected: Expected) -> Result<(), Snaps
     }
 }
 
-/// What [`prune`] removed.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Pruned {
-    /// Snapshots older than those kept.
-    pub snapshots: Vec<String>,
-    /// Log files that no kept snapshot needs.
-    pub logs: Vec<String>,
-}
-
 /// Removes all snapshots but the newest `keep` (at least one) of the store of `lineage`, and the
 /// log files that end before the first LSN of the oldest one kept. Snapshots whose header or footer
 /// is damaged, or cannot be read, do not count as kept, nor those of another store or with another
@@ -103,8 +94,7 @@ pub struct Pruned {
 ///
 /// # Errors
 /// If the disk refuses; what is left is a store as good as before.
-pub fn prune(disk: &mut impl Disk, lineage: u64, keep: usize) -> Result<Pruned, DiskError> {
-    let mut pruned = Pruned::default();
+pub fn prune(disk: &mut impl Disk, lineage: u64, keep: usize) -> Result<(), DiskError> {
     let mut kept = 0;
     let mut oldest = None;
     for (first, name) in list_snapshots(disk)?.into_iter().rev() {
@@ -115,10 +105,9 @@ pub fn prune(disk: &mut impl Disk, lineage: u64, keep: usize) -> Result<Pruned, 
             }
         } else {
             disk.remove(&name)?;
-            pruned.snapshots.push(name);
         }
     }
-    let Some(oldest) = oldest else { return Ok(pruned) };
+    let Some(oldest) = oldest else { return Ok(()) };
     // Log files go last and from the oldest on: a crash amid this leaves no snapshot without its
     // log, and no gap.
     disk.sync_dir()?;
@@ -128,10 +117,8 @@ pub fn prune(disk: &mut impl Disk, lineage: u64, keep: usize) -> Result<Pruned, 
             break;
         }
         disk.remove(&pair[0].1)?;
-        pruned.logs.push(pair[0].1.clone());
     }
-    disk.sync_dir()?;
-    Ok(pruned)
+    disk.sync_dir()
 }
 
 #[cfg(test)]

@@ -34,9 +34,9 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     node: &mut MemoryNode<K, M>,
     disk: &mut D,
 ) -> Result<FromDisk, RecoverError> {
-    let (snapshot, report) = SnapshotReader::newest(disk, None)?;
+    let (snapshot, skipped) = SnapshotReader::newest(disk, None)?;
     let skipped: Vec<String> =
-        report.skipped.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
+        skipped.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
     // Changed only once it has been read: a table that is closed keeps its files as they are.
     let lineage = snapshot.as_ref().map(SnapshotReader::lineage);
     let mut found = LogReader::look(disk, lineage, ReadLimit::End { synced: 0 })?;

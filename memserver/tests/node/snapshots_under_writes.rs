@@ -46,8 +46,8 @@ fn snapshots(disk: &impl Disk) -> Vec<String> {
 /// What the newest snapshot holds, and its length.
 fn snapshot<T: TestKeys>(world: &World) -> (Records, u64) {
     let mut disk = world.disk.clone();
-    let (reader, report) = SnapshotReader::newest(&mut disk, None).expect("a folder");
-    assert!(report.skipped.is_empty());
+    let (reader, skipped) = SnapshotReader::newest(&mut disk, None).expect("a folder");
+    assert!(skipped.is_empty());
     let mut reader = reader.expect("a snapshot");
     let shape = TableParameters::decode::<T::Space>(reader.table_header()).expect("a table's header").shape;
     let mut records = Records::new();
