@@ -115,6 +115,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// instant `due`, if ever.
     fn work_between(&mut self, due: Option<Instant>) -> Work {
         if self.parked.awaits_durable() {
+            self.charge(cost::STEP);
             return self.step_durable();
         }
         let is_giving_up = self.step_giving_up();

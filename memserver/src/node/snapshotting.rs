@@ -15,7 +15,6 @@ use tracing::error;
 use crate::damaged_records::LeftOut;
 use crate::durability::{ExpectedSnapshot, LogError, Lsn, SnapshotError, SnapshotInfo};
 use crate::node::long_work::Snapshotting;
-use crate::node::parked::cost;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::{DamagedRecord, TableError};
 use crate::wal::Wal;
@@ -235,10 +234,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn step_durable(&mut self) -> Work {
         self.begin_snapshot();
         let ended = match self.step_snapshot() {
-            Ok(SnapshotStep::More) => {
-                self.charge(cost::STEP);
-                return Work::More;
-            }
+            Ok(SnapshotStep::More) => return Work::More,
             Ok(SnapshotStep::Waits | SnapshotStep::Idle) => {
                 let Some(wal) = &mut self.wal else { return Work::Nothing };
                 // One that finds no room tries again first, and a step of the snapshot says how
@@ -259,29 +255,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Takes a whole snapshot at once. Without a log there is nothing to do.
     pub(crate) fn snapshot_now(&mut self) -> Result<(), String> {
-        loop {
+        while self.state.table().is_some() && self.wal.is_some() {
             // One that began earlier is finished first: it lacks nothing that the log has not.
-            self.begin_snapshot();
-            match self.step_snapshot().map_err(|error| error.to_string())? {
-                SnapshotStep::More => {}
-                SnapshotStep::Idle if self.wal.is_none() || self.state.table().is_none() => return Ok(()),
-                SnapshotStep::Idle | SnapshotStep::Waits => {
-                    let Some(wal) = &mut self.wal else { return Ok(()) };
-                    let waited = wal.wait_a_little();
-                    // One that finds no room tries again first, and a step of the snapshot says how
-                    // that ended.
-                    if let Some(failure) = waited
-                        && wal.staging.failure().is_some_and(|failure| !failure.is_full())
-                    {
-                        self.give_up_snapshot();
-                        return Err(failure);
-                    }
-                }
-                SnapshotStep::Ended(outcome) => {
-                    return outcome.map(|_| ()).map_err(|error| error.to_string());
-                }
+            let work = self.step_durable();
+            if let Some(ended) = self.durable.take() {
+                return ended;
+            }
+            if let (Work::At(_), Some(wal)) = (work, &mut self.wal) {
+                wal.wait_a_little();
             }
         }
+        Ok(())
     }
 
     /// Gives up the snapshot under way, if there is one.

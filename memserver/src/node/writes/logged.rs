@@ -44,7 +44,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let lsns = loop {
             match self.log_mutation(going, operation, mutation, value) {
                 Ok(LogState::Down(lsns, _)) => break lsns,
-                Ok(LogState::Waits(_)) => self.wal.as_mut().and_then(crate::wal::Wal::wait_a_little),
+                Ok(LogState::Waits(_)) => self.wal.iter_mut().for_each(crate::wal::Wal::wait_a_little),
                 Err(unable) => return self.reply(going, operation, unable.reply()?),
             };
         };
