@@ -55,7 +55,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// still busy with one that was given up.
     pub fn begin_snapshot(&mut self) {
         let (Some(wal), Some(table)) = (&mut self.wal, self.state.table_mut()) else { return };
-        if self.snapshotting.is_some() {
+        if self.snapshotting.is_some() || !wal.snapshots.is_idle() {
             return;
         }
         let mut header = vec![0; TableParameters::ENCODED_BYTES];
@@ -72,9 +72,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             true => ExpectedSnapshot::About { records: table.segments.keys, bytes: table.records_bytes() },
             false => ExpectedSnapshot::AtLeast(table.least_records_bytes()),
         };
-        if !wal.snapshots.begin(SnapshotStart { lineage, header, first, expected }) {
-            return;
-        }
+        wal.snapshots.begin(SnapshotStart { lineage, header, first, expected });
         let logged_before = std::mem::take(&mut wal.since_snapshot);
         table.begin_taking();
         let begun = self.clock.now();

@@ -106,9 +106,11 @@ pub(crate) struct SnapshotStart {
 
 /// Writes snapshots. One at a time.
 pub(crate) trait Snapshots: Send {
-    /// Begins one, in the place of any before it. `false` as long as one that was given up has not
-    /// gone.
-    fn begin(&mut self, start: SnapshotStart) -> bool;
+    /// Whether none is under way, nor on its way out: it removes its file, which may have the name
+    /// of the next one's.
+    fn is_idle(&self) -> bool;
+    /// Begins one; to be called when idle.
+    fn begin(&mut self, start: SnapshotStart);
     /// Adds records, one after another in `records`, each after its length; gives them back if the
     /// disk has not yet got so far.
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
@@ -166,14 +168,15 @@ impl<D: Disk + Clone> InlineSnapshots<D> {
 }
 
 impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
-    fn begin(&mut self, start: SnapshotStart) -> bool {
-        // One that was given up removes its file, which may have the same name.
-        self.give_up();
+    fn is_idle(&self) -> bool {
+        self.writing.is_none() && self.outcome.is_none()
+    }
+
+    fn begin(&mut self, start: SnapshotStart) {
         match Writing::begin(self.disk.clone(), &start) {
             Ok(writing) => self.writing = Some(writing),
             Err(error) => self.outcome = Some(Err(error)),
         }
-        true
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
@@ -286,12 +289,11 @@ fn write_snapshot<D: Disk + Clone>(
 }
 
 impl<D: Disk + Clone + 'static> Snapshots for ThreadSnapshots<D> {
-    fn begin(&mut self, start: SnapshotStart) -> bool {
-        self.leave();
-        // One that was given up removes its file, which may have the same name.
-        if self.leaving.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return false;
-        }
+    fn is_idle(&self) -> bool {
+        self.writing.is_none() && self.leaving.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn begin(&mut self, start: SnapshotStart) {
         let (send, messages) = channel();
         let (disk, shared) = (self.disk.clone(), Shared::default());
         let its = shared.clone();
@@ -300,7 +302,6 @@ impl<D: Disk + Clone + 'static> Snapshots for ThreadSnapshots<D> {
             .spawn(move || write_snapshot(disk, &start, messages, &its))
             .map_err(|source| thread_error("starting a thread for", source));
         self.writing = Some(UnderWay { send, shared, thread });
-        true
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
