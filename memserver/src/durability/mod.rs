@@ -66,7 +66,8 @@ pub use snapshot::{MAX_RECORD_BYTES, SnapshotError, SnapshotInfo, SnapshotWriter
 pub use snapshot_reader::{BadSnapshot, SnapshotReader};
 pub use snapshots::prune;
 pub(crate) use snapshots::{
-    Expected as ExpectedSnapshot, has_room as has_room_for_snapshot, newest_named as newest_named_snapshot,
+    Expected as ExpectedSnapshot, Newer as NewerSnapshot, has_room as has_room_for_snapshot,
+    newer_than as newer_snapshot_than, newest_named as newest_named_snapshot,
     newest_or_warn as newest_snapshot_or_warn, newest_whole as newest_snapshot,
 };
 pub use staging::{AppendError, StagedRecords, Staging};

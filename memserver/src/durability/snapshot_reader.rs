@@ -53,6 +53,19 @@ pub enum BadSnapshot {
     },
 }
 
+impl BadSnapshot {
+    /// Why the snapshot cannot be used, without its name and a remedy.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Damaged { offset, why, .. } => format!("it is damaged at offset {offset}: {why}"),
+            Self::Version { found, .. } => {
+                format!("it has layout version {found}, this program reads version {LAYOUT}")
+            }
+            Self::Disk(_) | Self::Lineage { .. } => self.to_string(),
+        }
+    }
+}
+
 /// Snapshots that cannot be used, and why.
 pub type Skipped = Vec<(String, BadSnapshot)>;
 
@@ -81,6 +94,14 @@ impl SnapshotReader {
     /// If the folder cannot be read or cleared.
     pub fn newest<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Option<Self>, Skipped), DiskError> {
         remove_temporary(disk)?;
+        Self::newest_in(disk, lineage)
+    }
+
+    /// As [`newest`](Self::newest), which leaves the folder as it is.
+    pub(crate) fn newest_in<D: Disk>(
+        disk: &D,
+        lineage: Option<u64>,
+    ) -> Result<(Option<Self>, Skipped), DiskError> {
         let mut skipped = Vec::new();
         for (_, name) in list_snapshots(disk)?.into_iter().rev() {
             match Self::open(disk, &name, lineage).and_then(|reader| reader.verify(disk)) {
@@ -104,7 +125,7 @@ impl SnapshotReader {
         if header[..8] != MAGIC {
             return Err(damaged("it does not begin as a snapshot does"));
         }
-        let found = u32_at(&header, 8);
+        let layout = u32_at(&header, 8);
         let table_bytes = u32_at(&header, 12) as usize;
         if table_bytes > MAX_RECORD_BYTES {
             return Err(damaged("its header does not match its checksum"));
@@ -116,12 +137,12 @@ impl SnapshotReader {
         if u64_at(&header, 32) != header_checksum(&header, &table_header) {
             return Err(damaged("its header does not match its checksum"));
         }
-        if found != LAYOUT {
-            return Err(BadSnapshot::Version { file: name.to_owned(), found });
-        }
         let (found, first_lsn) = (u64_at(&header, 16), u64_at(&header, 24));
         if let Some(expected) = lineage.filter(|expected| *expected != found) {
             return Err(BadSnapshot::Lineage { file: name.to_owned(), found, expected });
+        }
+        if layout != LAYOUT {
+            return Err(BadSnapshot::Version { file: name.to_owned(), found: layout });
         }
         let info = SnapshotInfo { name: name.to_owned(), first_lsn, last_lsn: 0, records: 0, bytes };
         let offset = (HEADER_BYTES + table_bytes) as u64;

@@ -29,10 +29,34 @@ pub(crate) fn newest_or_warn(disk: &impl Disk, lineage: u64) -> Result<Option<Sn
 /// The newest snapshot of the store of `lineage`, by name alone where it is damaged or cannot be
 /// read: none gets its name before it is whole, and the log on the disk up to where it begins.
 pub(crate) fn newest_named(disk: &impl Disk, lineage: u64) -> Result<Option<(Lsn, String)>, DiskError> {
-    let is_anothers = |(first, name): &(Lsn, String)| {
-        matches!(whole(disk, name, *first, Some(lineage)), Err(BadSnapshot::Lineage { .. }))
-    };
-    Ok(list_snapshots(disk)?.into_iter().rev().find(|snapshot| !is_anothers(snapshot)))
+    let mut snapshots = list_snapshots(disk)?.into_iter().rev();
+    Ok(snapshots.find_map(|(first, name)| match SnapshotReader::open(disk, &name, Some(lineage)) {
+        Ok(reader) => Some((reader.info().first_lsn, name)),
+        Err(BadSnapshot::Lineage { .. }) => None,
+        Err(_) => Some((first, name)),
+    }))
+}
+
+/// A snapshot with entries after those of memory.
+pub(crate) struct Newer {
+    /// The first entry of the log that it may lack.
+    pub(crate) first: Lsn,
+    pub(crate) name: String,
+    /// Why it cannot be used, if it cannot.
+    pub(crate) bad: Option<BadSnapshot>,
+    /// The last entry that is sure to be in one that can be used; 0 without one.
+    pub(crate) usable: Lsn,
+}
+
+/// The [newest snapshot](newest_named) of the store, where it has entries after `last`. Reads it
+/// through then, and older ones if it cannot be used.
+pub(crate) fn newer_than(disk: &impl Disk, lineage: u64, last: Lsn) -> Result<Option<Newer>, DiskError> {
+    let newest = newest_named(disk, lineage)?.filter(|(first, _)| *first > last + 1);
+    let Some((first, name)) = newest else { return Ok(None) };
+    let (usable, skipped) = SnapshotReader::newest_in(disk, Some(lineage))?;
+    let usable = usable.map_or(0, |usable| usable.info().first_lsn.saturating_sub(1));
+    let bad = skipped.into_iter().find_map(|(skipped, why)| (skipped == name).then_some(why));
+    Ok(Some(Newer { first, name, bad, usable }))
 }
 
 /// What a snapshot is, if its header and footer can be read, are good and belong to its name.

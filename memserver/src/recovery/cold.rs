@@ -34,9 +34,8 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     node: &mut MemoryNode<K, M>,
     disk: &mut D,
 ) -> Result<FromDisk, RecoverError> {
-    let (snapshot, skipped) = SnapshotReader::newest(disk, None)?;
-    let skipped: Vec<String> =
-        skipped.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
+    let (snapshot, bad) = SnapshotReader::newest(disk, None)?;
+    let skipped: Vec<String> = bad.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
     // Changed only once it has been read: a table that is closed keeps its files as they are.
     let lineage = snapshot.as_ref().map(SnapshotReader::lineage);
     let mut found = LogReader::look(disk, lineage, ReadLimit::End { synced: 0 })?;
@@ -59,11 +58,14 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     let info = snapshot.info().clone();
     let last = found.last.max(info.first_lsn - 1);
     // Up to where a newer one begins, which cannot be used, the log was on the disk as well.
-    let named = newest_named_snapshot(disk, snapshot.lineage())?;
-    let named = named.map(|(first, name)| (first.saturating_sub(1), name));
-    let (needed, name) = named.max(Some((info.last_lsn, info.name.clone()))).unwrap_or_default();
-    if last < needed {
-        return Err(RecoverError::LogTooShort { name, needed, last });
+    let newer = newest_named_snapshot(disk, snapshot.lineage())?.filter(|(first, _)| *first > last + 1);
+    if let Some((first, name)) = newer
+        && let Some((_, why)) = bad.into_iter().find(|(bad, _)| *bad == name)
+    {
+        return Err(RecoverError::SnapshotUnusable { name, needed: first - 1, last, why });
+    }
+    if last < info.last_lsn {
+        return Err(RecoverError::LogTooShort { name: info.name, needed: info.last_lsn, last });
     }
     // Of what lived within the limit: records lie otherwise than they did, which may take more for
     // a while.

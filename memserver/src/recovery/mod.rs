@@ -18,7 +18,7 @@ use std::time::Duration;
 use fpcache::layout::Corrupt;
 use fpcache_fabric::AccessError;
 
-use crate::durability::{self, StagingError};
+use crate::durability::{self, BadSnapshot, StagingError};
 use crate::loader::LoadError;
 use crate::recovery_area::UnreadableIdentity;
 use crate::table::error::TableError;
@@ -38,7 +38,7 @@ pub enum RecoverError {
     Staging(#[from] StagingError),
     /// A snapshot is damaged.
     #[error(transparent)]
-    Snapshot(#[from] durability::snapshot_reader::BadSnapshot),
+    Snapshot(#[from] BadSnapshot),
     /// The disk fails.
     #[error(transparent)]
     Disk(#[from] durability::DiskError),
@@ -68,6 +68,22 @@ pub enum RecoverError {
         /// The LSN that it reaches.
         last: u64,
     },
+    /// A snapshot cannot be used, and neither log nor memory has all that came before it.
+    #[error(
+        "the snapshot {name} cannot be used ({}), and neither the log nor the memory of the previous process has what came \
+         before it (entries up to {needed}): restore it or the log's files, or move it away to go on without (writes from LSN {} \
+         on are lost then)", why.reason(), last + 1
+    )]
+    SnapshotUnusable {
+        /// The snapshot's file.
+        name: String,
+        /// The last entry before it.
+        needed: u64,
+        /// The last entry there is.
+        last: u64,
+        /// Why it cannot be used.
+        why: BadSnapshot,
+    },
     /// The log ends before entries that had been on the disk.
     #[error(
         "the recovery area says that entries up to {synced} of the log were on the disk, but its files end with {last}: restore \
@@ -82,12 +98,14 @@ pub enum RecoverError {
     },
     /// The log's last file cannot be read, and nothing else tells whether memory has all of it, or
     /// a snapshot tells that memory does not.
-    #[error("{source}; {}", with_log_unread(*last, *snapshot))]
+    #[error("{source}; {}", with_log_unread(*last, *snapshot, unusable.as_deref()))]
     LogUnread {
         /// The last entry in memory.
         last: u64,
         /// First entry after a snapshot that memory is older than.
         snapshot: Option<u64>,
+        /// Why that snapshot cannot be used, if it cannot.
+        unusable: Option<String>,
         /// Why the file cannot be read.
         source: durability::DiskError,
     },
@@ -203,6 +221,7 @@ impl RecoverError {
             | Self::Staging(StagingError::Damaged { .. })
             | Self::NoSnapshot { .. }
             | Self::LogTooShort { .. }
+            | Self::SnapshotUnusable { why: BadSnapshot::Damaged { .. }, .. }
             | Self::SyncedMissing { .. }
             | Self::OnlyInLog { source: None, .. }
             | Self::Misfit { .. }
@@ -221,21 +240,28 @@ fn without_snapshot(first: u64, last: u64) -> String {
     }
 }
 
-fn with_log_unread(last: u64, snapshot: Option<u64>) -> String {
-    match snapshot {
-        None => format!(
+fn with_log_unread(last: u64, snapshot: Option<u64>, unusable: Option<&str>) -> String {
+    let Some(first) = snapshot else {
+        return format!(
             "whether it has entries after {last}, the last in the memory of the previous process, cannot be told, and to go on from \
              there would replace them: make the file readable or restore it from a copy, and restart the memory node; or move \
              the log's files (log-*.fpl) away to go on with that memory alone (writes after LSN {last} are lost then, if there \
              were any)"
+        );
+    };
+    let rest = match unusable {
+        Some(why) => {
+            format!("; that snapshot cannot be used ({why}), so without the file it has to be restored, too")
+        }
+        None => format!(
+            "; or move the log's files (log-*.fpl) away to start with the snapshot alone (writes from LSN {first} on are lost \
+             then, if there were any)"
         ),
-        Some(first) => format!(
-            "the memory of the previous process ends with entry {last}, so it is older than the newest snapshot, which the log goes \
-             on from with entry {first}: make the file readable or restore it from a copy, and restart the memory node; or move \
-             the log's files (log-*.fpl) away to start with the snapshot alone (writes from LSN {first} on are lost then, if \
-             there were any)"
-        ),
-    }
+    };
+    format!(
+        "the memory of the previous process ends with entry {last}, so it is older than the newest snapshot, which the log goes on \
+         from with entry {first}: make the file readable or restore it from a copy, and restart the memory node{rest}"
+    )
 }
 
 fn cause(source: Option<&durability::DiskError>) -> String {

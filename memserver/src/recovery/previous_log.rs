@@ -9,8 +9,8 @@ use tracing::warn;
 use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
 use crate::durability::{
-    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, ReadLimit, RecoveryError, SnapshotInfo,
-    SnapshotReader, Staging, StagingError, damaged_has_after, has_all_of_files, newest_named_snapshot,
+    Disk, Drain, LogOptions, LogReader, Lsn, NewerSnapshot as Newer, OpenError, ReadLimit, RecoveryError,
+    SnapshotReader, Staging, StagingError, damaged_has_after, has_all_of_files, newer_snapshot_than,
     newest_snapshot,
 };
 use crate::recovery_area::{Identity, PreviousLog, RecoveryArea, UnreadableIdentity};
@@ -183,10 +183,9 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
 ) -> Result<(), RecoverError> {
     let (synced, last) = (staging.synced_lsn()?, staging.last_lsn());
     // A ring that is older than the files, or than a snapshot, replaces nothing in them.
-    let is_newer = |snapshot: SnapshotInfo| snapshot.first_lsn > last + 1;
     if synced >= last
         || in_files > last
-        || newest_snapshot(disk, Some(staging.lineage()))?.is_some_and(is_newer)
+        || newer_snapshot_than(disk, staging.lineage(), last)?.is_some_and(|newer| newer.usable > last)
     {
         return Ok(());
     }
@@ -208,7 +207,7 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
 
 /// Why the disk says that memory is older than it is, if it does: the log's files have entries after
 /// the ring's last, or a snapshot does, or the last file was begun later. Reads the log's last file,
-/// twice if the disk fails, and what is short of each snapshot up to the newest whole one.
+/// twice if the disk fails, and the newest snapshot's header and footer; all of it where it is newer.
 ///
 /// # Errors
 /// That file cannot be read, and nothing else proves that memory is not older; or entries are gone
@@ -225,7 +224,7 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     };
     let last = staging.last_lsn();
     let (applied, freed) = (recovery_area.applied()?.0, staging.freed_lsn()?);
-    let newer = newest_named_snapshot(disk, identity.lineage)?.filter(|(first, _)| *first > last + 1);
+    let newer = newer_snapshot_than(disk, identity.lineage, last)?;
     let look = || look_after(disk, identity.lineage, last);
     let found = match look() {
         Err(RecoveryError::Disk(_)) => look(),
@@ -239,15 +238,15 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     };
     match (found, newer) {
         (Ok((_, in_files)), _) if in_files > last => older(format!("whose files have entry {in_files}")),
-        (Err(RecoveryError::Disk(source)), Some((first, _))) => {
-            Err(RecoverError::LogUnread { last, snapshot: Some(first), source })
+        (Err(RecoveryError::Disk(source)), Some(Newer { first, bad, .. })) => {
+            let unusable = bad.map(|why| why.reason());
+            Err(RecoverError::LogUnread { last, snapshot: Some(first), unusable, source })
         }
-        (_, Some((first, name))) => {
-            // Where it cannot be used, the disk has less than memory, which is not given up for it.
-            let newest = newest_snapshot(disk, Some(identity.lineage))?;
-            if newest.is_none_or(|newest| newest.first_lsn < first) {
-                return Err(RecoverError::LogTooShort { name, needed: first - 1, last });
-            }
+        // The disk has less than what was acknowledged: memory is not given up for it.
+        (_, Some(Newer { first, name, bad: Some(why), usable })) => {
+            Err(RecoverError::SnapshotUnusable { name, needed: first - 1, last: last.max(usable), why })
+        }
+        (_, Some(Newer { first, name, .. })) => {
             older(format!("and the snapshot {name} has entries up to {}", first - 1))
         }
         (Err(RecoveryError::Disk(source)), _) if applied < freed => {
@@ -261,7 +260,7 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
             older("whose last file was begun later".to_owned())
         }
         (Err(RecoveryError::Disk(source)), _) if !has_all_of_files(&staging, disk) => {
-            Err(RecoverError::LogUnread { last, snapshot: None, source })
+            Err(RecoverError::LogUnread { last, snapshot: None, unusable: None, source })
         }
         (Err(RecoveryError::Disk(error)), _) => {
             warn!("{error}; by its name and length it has nothing that memory lacks, which is gone on with");

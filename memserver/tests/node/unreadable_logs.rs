@@ -5,6 +5,7 @@ use crate::common::requests::Writer;
 use crate::common::world::{Mortal, Node, World, lost};
 use crate::damaged_logs::last_log;
 use crate::logs_with_gaps::{HOURLY, loaded, put, put_all, there};
+use crate::memory_disk::MemoryDisk;
 use fpcache::message::WriteStatus;
 use fpcache_fabric::{NodeMemory, Service};
 use fpcache_memserver::durability::{Disk, SyncPolicy};
@@ -112,39 +113,79 @@ fn memory_that_is_older_than_a_snapshot_is_not_gone_on_with() {
     }
 }
 
-/// It counted as absent, and what was acknowledged since was missing without a word.
+/// How a snapshot becomes unusable.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Unread,
+    Header,
+    Body,
+}
+
+impl Fault {
+    fn befall(self, disk: &mut MemoryDisk, snapshot: &str) {
+        let bytes = disk.len(snapshot).expect("it is there") as usize;
+        match self {
+            Self::Unread => disk.fail_reads_of(snapshot),
+            Self::Header => disk.flip(snapshot, 20, 1).expect("a byte"),
+            // Before the footer.
+            Self::Body => disk.flip(snapshot, bytes - 48, 1).expect("a byte"),
+        }
+    }
+}
+
+/// Memory that is older than its newest snapshot, whose name is returned, and the log's files.
+fn older_than_a_snapshot(sync: SyncPolicy) -> (World, Vec<String>, String) {
+    let mut world = older_after(sync, 1, |node| {
+        node.begin_snapshot();
+        (0..60).for_each(|_| _ = node.work());
+    });
+    world.disk = world.disk.restart();
+    let files = world.disk.list().expect("a folder").into_iter();
+    let (logs, mut snapshots): (Vec<_>, Vec<_>) = files.partition(|name| name.starts_with("log-"));
+    let newest = snapshots.pop().filter(|_| snapshots.len() == 1).expect("two snapshots");
+    (world, logs, newest)
+}
+
+/// It counted as absent, or as usable where its body was damaged, and what was acknowledged since
+/// was missing without a word.
 #[test]
 fn what_a_snapshot_that_cannot_be_used_has_is_missed_where_log_and_memory_lack_it() {
-    for is_damaged in [false, true] {
-        let mut world = older_after(SyncPolicy::Always, 1, |node| {
-            node.begin_snapshot();
-            (0..60).for_each(|_| _ = node.work());
-        });
-        let mut disk = world.disk.restart();
-        let (logs, snapshots): (Vec<_>, Vec<_>) =
-            disk.list().expect("a folder").into_iter().partition(|name| name.starts_with("log-"));
-        logs.iter().for_each(|log| disk.remove(log).expect("it is there"));
-        let [_, newest] = &snapshots[..] else { panic!("{snapshots:?}") };
-        if is_damaged {
-            disk.flip(newest, 20, 1).expect("a byte");
-        } else {
-            disk.fail_reads_of(newest);
-        }
-        world.disk = disk;
+    let faults = [Fault::Unread, Fault::Header, Fault::Body];
+    for (sync, fault) in [SyncPolicy::Always, HOURLY].into_iter().flat_map(|sync| faults.map(|f| (sync, f))) {
+        let (mut world, logs, newest) = older_than_a_snapshot(sync);
+        logs.iter().for_each(|log| world.disk.remove(log).expect("it is there"));
+        fault.befall(&mut world.disk, &newest);
         let over_memory = again(&world).try_begin::<Integers>().map(|(_, recovery)| recovery);
         let mut from_disk = again(&world);
         (from_disk.region, from_disk.recovery_area) = lost(&world.left);
         let from_disk = from_disk.try_begin::<Integers>().map(|(_, recovery)| recovery);
-        for (begun, in_log) in [(over_memory, 5), (from_disk, 0)] {
-            let Err(RecoverError::LogTooShort { name, needed: 11, last }) = begun else {
-                panic!("damaged: {is_damaged}: {begun:?}")
+        for (begun, kept) in [(over_memory, 5), (from_disk, 0)] {
+            let Err(error) = begun else { panic!("{sync}, {fault:?}: {begun:?}") };
+            let text = error.to_string();
+            let RecoverError::SnapshotUnusable { name, needed: 11, last, .. } = error else {
+                panic!("{text}")
             };
-            assert_eq!((&name, last), (newest, in_log));
+            assert_eq!((&name, last), (&newest, kept), "{text}");
+            assert!(text.contains(&format!("LSN {} on", kept + 1)), "{text}");
         }
         // With it away memory is gone on with, of which nothing was given up.
-        world.disk.remove(newest).expect("it is there");
+        world.disk.remove(&newest).expect("it is there");
         let (mut node, recovery) = world.begin::<Integers>();
-        assert_eq!(there(&mut node, 1..12), [1, 2, 3, 4, 5], "{recovery}");
+        assert_eq!(there(&mut node, 1..12), [1, 2, 3, 4, 5], "{sync}, {fault:?}: {recovery}");
+    }
+}
+
+/// The error said to move the log's files away and to start with a snapshot that cannot be used.
+#[test]
+fn a_log_is_not_to_be_moved_away_for_a_snapshot_that_cannot_be_used() {
+    for fault in [Fault::Header, Fault::Body] {
+        let (mut world, _, newest) = older_than_a_snapshot(SyncPolicy::Always);
+        fault.befall(&mut world.disk, &newest);
+        world.disk.fail_reads_of(&last_log(&world.disk).0);
+        let Err(error) = world.try_begin::<Integers>() else { panic!("{fault:?}: memory is older") };
+        let text = error.to_string();
+        assert!(matches!(error, RecoverError::LogUnread { last: 5, snapshot: Some(12), .. }), "{text}");
+        assert!(text.contains("damaged") && !text.contains("away"), "{text}");
     }
 }
 
