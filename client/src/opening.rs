@@ -24,6 +24,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// it does while a table of the name over several memory nodes is being created, loaded or
     /// dropped. All processes must name them in the same order.
     ///
+    /// The models of a table at one memory node are fetched, too, if the deadline of the settings
+    /// leaves time for it: lookups, whose deadlines may be shorter, find them here.
+    ///
     /// ```
     /// use fpcache_client::{ByteClient, ClientConfig, ClientError, RecordShape, TableParameters};
     ///

@@ -285,20 +285,41 @@ mod tests {
 
     use super::*;
 
-    /// Four thousand calls of any length waited, though they had been given up.
-    #[test]
-    fn changes_of_many_bytes_wait_for_room_however_few_they_are() {
-        let call = || Call {
-            piece: RequestChanges::<U64Keys> {
-                changes: Changes::of_one(WriteKind::Put, 1, &[7; 1 << 20]),
-                whole: None,
-            },
+    fn call(changes: Changes<U64Keys>) -> Call<U64Keys> {
+        Call {
+            piece: RequestChanges { changes, whole: None },
             until: Instant::now(),
             answer: oneshot::channel().0,
             claim: None,
             refused: None,
             room: None,
+        }
+    }
+
+    #[test]
+    fn calls_of_many_small_changes_are_not_claimed_together_that_do_not_fit_one_request() {
+        let calls = |count: u64| {
+            let mut changes = Changes::<U64Keys>::default();
+            for key in 0..count {
+                changes.put(key, &[7]);
+            }
+            (0..4).map(|_| call(changes.only(&(0..count as usize).collect::<Vec<_>>()))).collect::<Vec<_>>()
         };
+        let most = MAX_OPERATIONS as u64;
+        assert_eq!([1, most / 2, most / 2 + 1, 3 * most].map(|count| fitting(&calls(count))), [4, 2, 1, 1]);
+        // Nor does a piece of one call need several.
+        let mut changes = Changes::<U64Keys>::default();
+        for key in 0..3 * most {
+            changes.put(key, &[7]);
+        }
+        let places: Vec<usize> = (0..3 * MAX_OPERATIONS).collect();
+        assert_eq!(changes.fitting(&places, REQUEST_BYTES), MAX_OPERATIONS);
+    }
+
+    /// Four thousand calls of any length waited, though they had been given up.
+    #[test]
+    fn changes_of_many_bytes_wait_for_room_however_few_they_are() {
+        let call = || call(Changes::of_one(WriteKind::Put, 1, &[7; 1 << 20]));
         let (queue, mut receiver) = NodeQueue::new(4096);
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..WAITING_BYTES >> 20 {

@@ -8,8 +8,8 @@ pub struct AsyncConfig {
     /// where memory is mapped none is needed. Default 4.
     pub sockets: usize,
     /// Keys that may wait to be read from a memory node, and calls whose changes may wait to be
-    /// sent, up to 64 MiB of them; beyond, calls wait before they ask, and
-    /// must be polled to go on. Default 4096.
+    /// sent, up to 64 MiB of them; beyond, calls wait before they ask, and must be polled to go on.
+    /// Default 4096.
     pub waiting: usize,
 }
 

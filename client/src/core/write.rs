@@ -233,8 +233,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let deadline = Deadline::after_on(&*self.clock, within);
         self.with_shape(within, || Ok(parameters), |_, _, _| Ok(()))?;
         // The table comes with the opening, not with the first lookup, whose time may be shorter;
-        // if it does not come now, that is the lookup's to tell.
-        let _ = self.shape(deadline.remaining(self.clock.now()).unwrap_or(within));
+        // if it does not come now, that is the lookup's to tell. This thread may make no more calls,
+        // with which it would let go of it.
+        let left = deadline.remaining(self.clock.now()).unwrap_or(within);
+        let _ = self.shape_by(&mut None, left);
         Ok(())
     }
 
@@ -250,11 +252,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
         // Over mapped memory a thread takes its own: to count who has the session's would write
-        // beside what lookups load. One that has read lets go of an older table: the next one may be
-        // fetched by others, and takes the whole budget.
+        // beside what lookups load. One that has read lets go of an older session's table: the next
+        // one may be fetched by others, and takes the whole budget.
         let takes_sessions = T::IS_FAR
             && self.here(|held| {
-                held.take_if(|context| !self.is_current(context));
+                held.take_if(|context| !self.is_current(context) && context.session != self.session().id);
                 held.is_none()
             });
         let (creation, table, alone) = {

@@ -253,6 +253,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Takes a whole snapshot at once. Without a log there is nothing to do.
     pub(crate) fn snapshot_now(&mut self) -> Result<(), String> {
+        // Of an earlier one, for which nobody waits any more.
+        self.durable = None;
         while self.state.table().is_some() && self.wal.is_some() {
             // One that began earlier is finished first: it lacks nothing that the log has not.
             let work = self.step_durable();

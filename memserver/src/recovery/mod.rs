@@ -71,8 +71,11 @@ pub enum RecoverError {
     /// A snapshot cannot be used, and neither log nor memory has all that came before it.
     #[error(
         "the snapshot {name} cannot be used ({}), and neither the log nor the memory of the previous process has what came \
-         before it (entries up to {needed}): restore it or the log's files, or move it away to go on without (writes from LSN {} \
-         on are lost then)", why.reason(), last + 1
+         before it (entries up to {needed}): restore it or the log's files{}, or move it away to go on without (writes from LSN {} \
+         on are lost then)",
+        why.reason(),
+        if matches!(why, BadSnapshot::Version { .. }) { ", start the release that wrote it" } else { "" },
+        last + 1
     )]
     SnapshotUnusable {
         /// The snapshot's file.

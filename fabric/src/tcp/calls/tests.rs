@@ -46,12 +46,16 @@ fn a_call_ends_with_its_deadline_though_more_of_its_reply_is_there() {
 /// All of the wait counted as silence as soon as a quarter of the patience was silent.
 #[test]
 fn a_memory_node_that_answers_what_was_given_up_is_not_silent() {
-    let patience = Duration::from_secs(10);
-    let (mut caller, _node) = patient_caller(4096, patience);
+    let patience = Duration::from_secs(5);
+    let (mut caller, mut node) = patient_caller(4096, patience);
+    caller.post(&[0]).unwrap();
+    caller.post(&[1]).unwrap();
     let began = Instant::now() - (ALONE + 1) * patience;
-    // Bytes have come since the wait began.
-    caller.waited = (Duration::ZERO, Instant::now());
-    assert!(!caller.note_silence(began));
+    caller.waited = (ALONE * patience, began);
+    // Of the one that is given up.
+    node.write_all(&head(0, 0, &[])).unwrap();
+    assert!(!caller.poll(&mut Vec::new()).unwrap());
+    assert!(!caller.note_silence(began), "bytes have come since the wait began");
     caller.waited = (Duration::ZERO, began);
     assert!(caller.note_silence(began));
 }
