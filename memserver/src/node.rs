@@ -324,7 +324,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             stats.logged = wal.staging.last_lsn();
             stats.synced = wal.synced();
             stats.log_errors = wal.staging.failures();
-            stats.log_fails = u64::from(wal.staging.failure().is_some() || wal.has_lost());
+            // Without a snapshot that counts nothing is written down: one was tried and failed.
+            let lacks_snapshot = !self.has_snapshot && self.retry_at.is_some();
+            stats.log_fails = u64::from(wal.staging.failure().is_some() || wal.has_lost() || lacks_snapshot);
         }
         if let Some(table) = self.state.table() {
             let (counters, space) = (&table.counters, &table.room.space);
