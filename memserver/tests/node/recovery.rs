@@ -14,7 +14,7 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::{RecordToken, SEQUENCE_OFFSET, TableParameters};
 use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
 use fpcache_fabric::{NodeMemory, Service, Work};
-use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::durability::{Disk, SyncPolicy};
 use fpcache_memserver::store::{
     Background, Startup, UNKNOWN_BOOT, recovery_area_bytes, restore, resume, why_unusable,
 };
@@ -330,6 +330,34 @@ fn a_full_disk_refuses_writes_with_a_reason_and_reads_go_on<T: TestKeys>() {
     assert_eq!(reply.status, WriteStatus::Done);
 }
 
+/// Every write was refused, and the statistics said that the log took them: it does, but not before
+/// there is a snapshot that it follows.
+fn writes_that_are_refused_for_lack_of_a_snapshot_are_told_of<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Never, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    drop(node);
+    for name in world.disk.list().expect("a folder") {
+        if name.ends_with(".fps") {
+            world.disk.remove(&name).expect("a file");
+        }
+    }
+    world.disk.fill_up_after(0);
+    let (mut node, recovery) = world.begin::<T>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    let mut writer = Writer::<T>::new(5);
+    let put = |writer: &mut Writer<T>, node: &mut Node<T>| {
+        let value = value::<T>(3, 1, 8);
+        writer.try_one(node, WriteKind::Put, 3, RecordToken::default(), &value).map(|reply| reply.status)
+    };
+    (0..20).for_each(|_| {
+        node.work();
+    });
+    let refused = put(&mut writer, &mut node);
+    assert!(!matches!(refused, Ok(WriteStatus::Done)), "{refused:?}");
+    assert_eq!(node.stats().log_fails, 1);
+}
+
 /// A write was staged that the full disk did not take. Done again at the next start, it was there
 /// to be read, and the end of the machine undid it.
 fn what_is_read_after_a_restart_on_a_full_disk_is_on_the_disk<T: TestKeys>() {
@@ -385,5 +413,6 @@ for_all_keys_and_long_values!(
     memory_of_another_start_of_the_machine_is_not_gone_on_with,
     memory_of_an_unknown_start_of_the_machine_is_not_gone_on_with,
     a_full_disk_refuses_writes_with_a_reason_and_reads_go_on,
+    writes_that_are_refused_for_lack_of_a_snapshot_are_told_of,
     what_is_read_after_a_restart_on_a_full_disk_is_on_the_disk,
 );
