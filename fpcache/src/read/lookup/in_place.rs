@@ -133,17 +133,16 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     unconfirmed: Unconfirmed::default(),
                     value_bytes: 0,
                 };
-                let before = first - *begins;
                 let fail_at = |at| {
                     is_stale = true;
-                    fail(probes, before + at);
+                    fail(probes, first - *begins + at);
                 };
                 match are_all.and_then(|_| engine.look_up_rest(some, outcomes, fail_at)) {
                     Ok(()) => {}
                     Err(ReadError::Stale) => {
                         engine.look_up_each(some, outcomes, |at| {
                             is_stale = true;
-                            fail(probes, before + at);
+                            fail(probes, first - *begins + at);
                         });
                     }
                     Err(error) => {
