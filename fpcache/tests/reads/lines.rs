@@ -2,10 +2,10 @@
 
 use crate::built::{Built, Records};
 use fpcache::key_space::{KeySpace, U64Keys};
-use fpcache::layout::{RecordShape, TableParameters};
+use fpcache::layout::{RecordShape, SlotState, SlotWord, TableParameters};
 use fpcache::matching::Matcher;
 use fpcache::plan::{Plan, PlanChoice};
-use fpcache::read::{LookupScratch, Outcome, Wanted, look_up, look_up_all};
+use fpcache::read::{LookupScratch, Outcome, ReadError, Wanted, look_up, look_up_all};
 use fpcache::table::{Table, TableOptions};
 
 /// Bytes of a line and a slot.
@@ -88,5 +88,48 @@ fn even_keys_cost_a_line_and_a_slot_until_most_are_asked_for_in_vain() {
         assert!(shares_by_line(1, grouped) < 0.01);
         // What was in vain is not held against later keys.
         assert!(shares_by_line(0, grouped) > 0.95);
+    }
+}
+
+/// What a line names is a slot that others write: its state is what it is where a window names it,
+/// and no other key of a group is kept from its answer.
+#[test]
+fn a_slot_that_a_line_names_is_judged_by_its_state() {
+    let (built, table) = table_of((0..2_000).map(|i| 1_000 * i));
+    let (mut endpoint, key) = (built.endpoint(), 700_000);
+    let (at, _) = built.slot_of(&key);
+    let mut live = [0];
+    built.memory.read_words(at, &mut live).unwrap();
+    let others: Vec<u64> = (690..720).map(|i| 1_000 * i).collect();
+    for (state, expected) in [
+        (SlotState::Live, Ok(Some(key))),
+        (SlotState::Free, Ok(None)),
+        (SlotState::Frozen, Err("replaced")),
+        (SlotState::Busy, Err("written")),
+    ] {
+        let word = if state == SlotState::Live { live[0] } else { SlotWord::new(state, 1, 0).to_bits() };
+        built.memory.write_words(at, &[word]).unwrap();
+        let mut scratch = LookupScratch::new(Matcher::detect());
+        let number = |value: &[u8]| u64::from_le_bytes(value.try_into().unwrap());
+        let told = |error: ReadError| match error {
+            ReadError::Stale => "replaced",
+            ReadError::Contended { .. } => "written",
+            other => panic!("{other}"),
+        };
+        let take = |_: &Outcome, value: Option<&[u8]>| value.map(number);
+        let alone = look_up(&mut endpoint, &table, &mut scratch, &key, take).map_err(told);
+        assert_eq!(alone, expected, "{state:?}, alone");
+        let mut scratch = LookupScratch::new(Matcher::detect());
+        let group = look_up_all(&mut endpoint, &table, &mut scratch, others.iter(), Wanted::Value);
+        assert_eq!(group.map_err(told).err(), expected.err(), "{state:?}, in a group");
+        if state == SlotState::Busy {
+            continue;
+        }
+        let answered: Vec<bool> = scratch.answered().take(others.len()).collect();
+        for ((asked, (_, value)), is_answered) in others.iter().zip(scratch.outcomes()).zip(answered) {
+            let expected = if *asked == key { expected } else { Ok(Some(*asked)) };
+            assert_eq!(is_answered, expected.is_ok(), "{state:?}, {asked}");
+            assert!(!is_answered || Ok(value.map(number)) == expected, "{state:?}, {asked}");
+        }
     }
 }
