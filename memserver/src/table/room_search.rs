@@ -62,8 +62,11 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
     /// under way is for. `None` if there is more to do, else whether there is room. Refuses at once
     /// if hardly anything has changed since nothing helped. No slot may be reserved.
     pub(super) fn step_search(&mut self, len: u64) -> Result<Option<bool>, TableError> {
-        if self.search.is_none() && self.room.is_known_not_to_help(&self.segments, len) {
-            return Ok(Some(false));
+        if self.search.is_none() {
+            if self.room.is_known_not_to_help(&self.segments, len) {
+                return Ok(Some(false));
+            }
+            self.room.look_at_all();
         }
         let begun = RoomSearch { len, stage: SearchStage::Sweeping };
         let RoomSearch { len, stage } = *self.search.get_or_insert(begun);

@@ -61,6 +61,11 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
         self.emptying.look_from > 0
     }
 
+    /// Has the next search for a range to empty look at all free extents.
+    pub(crate) fn look_at_all(&mut self) {
+        self.emptying.look_from = 0;
+    }
+
     pub(crate) fn begin_evacuation(&mut self, window: Range<u64>) {
         self.space.set_emptied(Some(window));
         self.leave_emptied();
@@ -120,6 +125,7 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
         const LEAST_FREE: u64 = 8;
         /// Free extents to look at: some milliseconds.
         const LOOKED_AT: usize = 1 << 15;
+        let from = std::mem::take(&mut self.emptying.look_from);
         if self.space.free_bytes() < self.space.end_in_reach() / LEAST_FREE {
             return Ok(None);
         }
@@ -127,7 +133,6 @@ impl<K: BuildKeys, M: NodeMemory> Room<K, M> {
         let free = self.space.granted_free_bytes();
         let wanted = (self.superblock.grant.end() / SHARE).min(MOST);
         let mut bytes = (len + len / 8).max(wanted).min(free).next_multiple_of(8);
-        let from = std::mem::take(&mut self.emptying.look_from);
         while bytes >= len.max(8) {
             let end = self.superblock.grant.end();
             let Emptiest { found, go_on_at } = self.space.emptiest(bytes, from, end, LOOKED_AT, &obstacles);
@@ -151,6 +156,33 @@ mod tests {
 
     use crate::fixtures::{empty_node, table_of};
     use crate::node::MemoryNode;
+    use crate::space::Extent;
+
+    /// Writes waited for ever for a search that looked again and again at what an earlier one had
+    /// left.
+    #[test]
+    fn a_search_for_room_ends_in_a_table_that_is_too_full_to_empty_anything() {
+        let mut node = loaded(1 << 20, 1000, 2048);
+        let table = table_of(&mut node);
+        let space = &mut table.room.space;
+        let taken: Vec<Extent> = std::iter::from_fn(|| space.take(space.longest())).collect();
+        let pieces =
+            taken.iter().flat_map(|extent| (0..extent.len / 4096).map(|at| extent.offset + at * 4096));
+        pieces.take(32).for_each(|offset| space.put(Extent::new(offset, 2048)));
+        table.room.emptying.look_from = 8;
+        let ended = (0..10_000).find_map(|_| table.step_search(8192).expect("it can be read"));
+        assert_eq!(ended, Some(false));
+    }
+
+    /// A write was refused for want of room although a range could have been emptied.
+    #[test]
+    fn a_search_looks_at_all_free_extents_whatever_one_before_it_left() {
+        let mut node = loaded(1 << 20, 1000, 2048);
+        let table = table_of(&mut node);
+        table.room.emptying.look_from = 8;
+        assert_eq!(table.step_search(8192).expect("it can be read"), None);
+        assert!(!table.room.has_more_to_look_at());
+    }
 
     /// A table of this many keys, in segments of this many slots at most.
     fn loaded(bytes: usize, keys: u32, max_slots: u16) -> MemoryNode<U64Keys> {
