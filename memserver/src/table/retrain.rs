@@ -207,20 +207,27 @@ impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
         let most = SAMPLE / self.directory.len().div_ceil(every).max(1);
         let mut runs: Vec<Vec<K::Owned>> = Vec::with_capacity(RUNS);
         let mut body = Vec::new();
-        for (at, (_, segment)) in self.directory.iter().enumerate() {
+        let mut ends = self.directory.iter().skip(1).map(|(start, _)| start);
+        for (at, (start, segment)) in self.directory.iter().enumerate() {
+            let end = ends.next();
             if at % every == 0 {
                 runs.push(Vec::with_capacity(most));
             }
             let Some(run) = runs.last_mut().filter(|run| run.len() < most) else { continue };
             let slots = self.slots(segment);
             let before = run.len();
+            // Damaged ones may lie anywhere, and a run is in order.
+            let is_inside =
+                |key: &K::Key| key >= start.borrow() && end.as_ref().is_none_or(|end| key < end.borrow());
             // Keys alone: their values may be a thousand times as long.
             for slot in 0..u32::from(segment.model().cap) {
                 if slots.word(slot)?.state() == SlotState::Live {
-                    run.extend(slots.key_in::<K>(slot, &mut body)?.map(|key| key.borrow().to_owned()));
+                    let key = slots.key_in::<K>(slot, &mut body)?.filter(|key| is_inside(key.borrow()));
+                    run.extend(key.map(|key| key.borrow().to_owned()));
                 }
             }
             run[before..].sort_unstable();
+            run.dedup();
             run.truncate(most);
         }
         Ok(runs)
@@ -274,6 +281,28 @@ mod tests {
             .filter(|(_, segment)| ByteKeys::is_outdated(&segments.encoders, segment.tail()));
         let left: Vec<u64> = outdated.map(|(_, segment)| segment.address().offset()).collect();
         assert_eq!(left, [segment.address().offset()]);
+    }
+
+    /// One that sorted after its segment kept the whole table from learning until it had grown
+    /// sixteenfold.
+    #[test]
+    fn a_damaged_key_does_not_keep_a_table_from_learning() {
+        let mut node = untrained();
+        let segments = &table_of(&mut node).segments;
+        let (_, segment) = segments.directory.iter().next().expect("there are many");
+        let slots = segments.slots(segment);
+        let is_live = |slot: &u32| slots.word(*slot).expect("inside").state() == SlotState::Live;
+        let slot = (0..u32::from(segment.model().cap)).find(is_live).expect("a record");
+        // Behind the word and the length.
+        let first = slots.damaged(slot, "").offset + 8 + 2;
+        let mut byte = [0];
+        segments.region.read_bytes(first, &mut byte).expect("inside");
+        segments.region.write_bytes(first, &[byte[0] ^ 0x80]).expect("inside");
+        while node.work() == Work::More {}
+        let segments = &table_of(&mut node).segments;
+        let outdated =
+            segments.directory.iter().filter(|(_, it)| ByteKeys::is_outdated(&segments.encoders, it.tail()));
+        assert_eq!((segments.encoders.len(), outdated.count()), (2, 1));
     }
 
     #[test]
