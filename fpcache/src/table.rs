@@ -56,7 +56,7 @@ pub struct Table<K: KeySpace> {
     view: TableView<K>,
     planner: Planner,
     cache: Option<Arc<HotCache>>,
-    /// Tables of groups, if lookups use them and the budget has room for all.
+    /// Tables of groups, as many as the budget has room for, if lookups use them.
     groups: Option<Arc<GroupTables>>,
     options: TableOptions,
     measured: Measured,
@@ -343,7 +343,7 @@ impl<K: KeySpace> Table<K> {
         self.cache.as_deref()
     }
 
-    /// Tables of groups, if lookups use them and the budget has room for all.
+    /// Tables of groups, as many as the budget has room for, if lookups use them.
     #[inline]
     pub fn groups(&self) -> Option<&GroupTables> {
         self.groups.as_deref()

@@ -7,10 +7,17 @@
 mod allocations;
 mod common;
 
+use std::borrow::Borrow;
+
 use allocations::{SPARE, live};
-use common::{Firsts, Region, least_bytes};
+use common::{Firsts, Region, first_key, least_bytes};
+use fpcache::cache::CacheConfig;
 use fpcache::key_space::{ByteKeys, U64Keys};
+use fpcache::matching::Matcher;
 use fpcache::models::{Models, PagedModels};
+use fpcache::plan::{Plan, PlanChoice};
+use fpcache::read::{Lookup, LookupScratch, drive};
+use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -28,6 +35,26 @@ fn assert_counted<K: Firsts>(view: &TableView<K>, before: usize) {
 fn paged_and_resident_models_count_every_byte_and_stay_within_theirs() {
     assert_every_byte_counted::<U64Keys>();
     assert_every_byte_counted::<ByteKeys>();
+    assert_lookups_give_pages_back::<U64Keys>();
+    assert_lookups_give_pages_back::<ByteKeys>();
+}
+
+/// A long group kept every page that it had fetched until the thread's next lookup, whatever the
+/// budget.
+fn assert_lookups_give_pages_back<K: Firsts>() {
+    let pages = 2000;
+    let region = Region::<K>::new(&vec![K::full(); pages]);
+    let mut endpoint = region.endpoint();
+    let cache = Some(CacheConfig::of((least_bytes(&region) + 100_000) * 8 / 7 + 20_000));
+    let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(Plan::Range)) };
+    let table = Table::<K>::open(&mut endpoint, &options).unwrap();
+    assert!(table.view().models().paged().is_some());
+    let mut scratch = LookupScratch::<K>::new(Matcher::detect());
+    let keys: Vec<K::Owned> = (0..pages).map(|page| first_key::<K>((page * K::full()) as u64 + 1)).collect();
+    let before = live();
+    drive(&mut endpoint, &mut Lookup::new(&table, &mut scratch, keys.iter().map(Borrow::borrow))).unwrap();
+    let kept = live() - before;
+    assert!(kept <= scratch.kept_bytes() + (2 << 20), "{kept} bytes beside the budget");
 }
 
 fn assert_every_byte_counted<K: Firsts>() {

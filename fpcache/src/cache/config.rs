@@ -183,7 +183,7 @@ pub struct CacheStats {
     /// Bytes of models and directory, or of the part of them that is kept.
     pub model_bytes: u64,
     /// Bytes of the tables of groups, and of the room for those of segments to come. None without
-    /// groups, or if not all fit.
+    /// groups, or if the budget has no room for a sixteenth of them.
     pub group_bytes: u64,
     /// Bytes of the hot cache: entries, free room for entries, and what decides which stay.
     pub hot_bytes: u64,

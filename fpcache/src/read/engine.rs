@@ -200,6 +200,11 @@ impl<K: KeySpace> Lists<K> {
         self.tables.clear();
         self.pending_pages.clear();
     }
+
+    /// Lets go of the pages of the directory that were asked for.
+    pub(super) fn give_pages_back(&mut self) {
+        self.pending_pages = PendingPages::default();
+    }
 }
 
 /// Conclusions of lookups from bytes that prove nothing by themselves, since the reuse sequence was

@@ -31,19 +31,12 @@ impl Outcome {
         let cost = Cost { round_trips: 1, ..Cost::default() };
         Self { version: None, plan, cost, is_external: false, value: 0..0 }
     }
-}
 
-impl Outcome {
     /// The answer of the memory node's processor, which took `bytes` bytes, and `reads` READs where
     /// it said that the value lies outside its slot.
     pub fn server_side(version: Option<u32>, bytes: u64, reads: u32) -> Self {
-        Self {
-            version,
-            plan: Plan::ServerSide,
-            cost: Cost { round_trips: 1 + reads, reads, bytes, ..Cost::default() },
-            is_external: false,
-            value: 0..0,
-        }
+        let cost = Cost { round_trips: 1 + reads, reads, bytes, ..Cost::default() };
+        Self { version, cost, ..Self::begun(Plan::ServerSide) }
     }
 }
 

@@ -137,15 +137,13 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         Step::Post
     }
 
-    /// Ends, and does not keep the room for what a long group has read.
-    fn end(&mut self) -> Result<Step, ReadError> {
-        self.scratch.group.trips.iter_mut().for_each(clear);
+    fn end(&self) -> Result<Step, ReadError> {
         if self.is_stale { Err(ReadError::Stale) } else { Ok(Step::Done) }
     }
 }
 
-impl<K: KeySpace> Operation for Lookup<'_, K> {
-    fn step(&mut self) -> Result<Step, ReadError> {
+impl<K: KeySpace> Lookup<'_, K> {
+    fn next_step(&mut self) -> Result<Step, ReadError> {
         let after_check = self.after_check.take();
         // There has been a check, which held.
         self.scratch.group.doubts_absence &= after_check.is_none();
@@ -208,6 +206,19 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             }
             false => self.post(),
         })
+    }
+}
+
+impl<K: KeySpace> Operation for Lookup<'_, K> {
+    fn step(&mut self) -> Result<Step, ReadError> {
+        let step = self.next_step();
+        if matches!(step, Ok(Step::Done) | Err(_)) {
+            // The thread keeps neither the room for what a long group has read nor pages of the
+            // directory, which no budget counts there.
+            self.scratch.group.trips.iter_mut().for_each(clear);
+            self.scratch.lists.give_pages_back();
+        }
+        step
     }
 
     #[inline]

@@ -54,9 +54,10 @@ impl<K: KeySpace> SlotRange<K> {
 }
 
 /// The next step of a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SearchStep {
     /// It asks for the segment that holds the key.
+    #[default]
     Begin,
     /// It asks for slots further out.
     Extend,
@@ -95,7 +96,7 @@ pub(super) enum FoundValue {
 }
 
 /// A search under way, in buffers that are kept.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Seek<K: KeySpace> {
     pages: RecentPages<K>,
     /// From the key outwards.
@@ -114,25 +115,6 @@ pub(super) struct Seek<K: KeySpace> {
     is_at_end: bool,
     attempts: u32,
     pub(super) cost: Cost,
-}
-
-impl<K: KeySpace> Default for Seek<K> {
-    fn default() -> Self {
-        Self {
-            pages: RecentPages::default(),
-            stretches: Vec::new(),
-            next: SearchStep::Begin,
-            awaited: None,
-            words: Vec::new(),
-            before: Vec::new(),
-            nearest: None,
-            slot: Vec::new(),
-            has_busy: false,
-            is_at_end: false,
-            attempts: 0,
-            cost: Cost::default(),
-        }
-    }
 }
 
 /// The part that searches of one call have in common.

@@ -14,7 +14,7 @@ const PAUSE_BYTES: usize = 16 << 20;
 const KEPT_BYTES: usize = 4 << 20;
 
 /// Buffers of scans, kept between calls.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ScanScratch<K: KeySpace> {
     pub(super) batch: Batch,
     pub(super) stretches: Vec<Stretch<K>>,
@@ -110,20 +110,6 @@ impl ScannedValue {
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         !self.is_external
-    }
-}
-
-impl<K: KeySpace> Default for ScanScratch<K> {
-    fn default() -> Self {
-        Self {
-            batch: Batch::new(),
-            stretches: Vec::new(),
-            found: Vec::new(),
-            records: Vec::new(),
-            arena: Vec::new(),
-            extents: Vec::new(),
-            landings: Vec::new(),
-        }
     }
 }
 
