@@ -275,7 +275,7 @@ impl Tour<'_> {
             for system in &chosen {
                 verified.push(self.verify(*system, &workload)?);
             }
-            let passes = rounds(&chosen, |_| workload, ROUNDS, &self.bar)?;
+            let passes = rounds(&chosen, |_| workload, ROUNDS, (MemoryPages::Huge, &self.bar))?;
             for (((at, _), verified), passes) in lines.into_iter().zip(verified).zip(&passes) {
                 let ns = median(passes).map_or(f64::NAN, |pass| 1e9 / pass.ops_per_s(requests.keys.len()));
                 figures[at] = Some(Figures { ns, verified });

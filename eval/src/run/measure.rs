@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
 use crate::data::DataKeys;
+use crate::pages::MemoryPages;
 use crate::run::threads::{Threads, in_threads, look_up};
 use crate::run::timeline::{Seen, TimelinePoint, together};
 use crate::run::verify::{Verified, verify};
@@ -217,16 +218,18 @@ fn record<K: DataKeys>(
 }
 
 /// Throughput passes of several systems, which take turns; the passes of each, in order. `workload`
-/// is that of a round.
+/// is that of a round. Before them what this process holds is brought into such `pages`: maps would
+/// otherwise be measured in other ones than the memory node's regions.
 pub fn rounds<'a, 'k, K: DataKeys>(
     systems: &[&dyn Measurable<K>],
     workload: impl Fn(usize) -> Workload<'a, 'k, K>,
     rounds: usize,
-    bar: &Bar,
+    (pages, bar): (MemoryPages, &Bar),
 ) -> anyhow::Result<Vec<Vec<Pass>>>
 where
     K::View<'k>: 'a,
 {
+    bar.during("merging pages", 1, || pages.apply());
     let mut passes = vec![Vec::with_capacity(rounds); systems.len()];
     bar.during("measuring throughput", (rounds * systems.len()) as u64, || {
         for round in 0..rounds {

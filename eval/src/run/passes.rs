@@ -82,13 +82,11 @@ impl<'a, 'k, K: DataKeys> Passes<'a, 'k, K> {
         setting: &Setting,
         bar: &Bar,
     ) -> anyhow::Result<Vec<Row>> {
-        // Everything that is looked up in is there.
-        bar.during("merging pages", 1, || setting.pages.apply());
         let mut verified = Vec::with_capacity(systems.len());
         for system in systems {
             verified.push(self.verify(*system, bar)?);
         }
-        let passes = rounds(systems, |round| self.pass(2 + round), self.rounds, bar)?;
+        let passes = rounds(systems, |round| self.pass(2 + round), self.rounds, (setting.pages, bar))?;
         let mut rows = Vec::with_capacity(systems.len());
         for ((system, verified), passes) in systems.iter().zip(verified).zip(passes) {
             let cache = system.cache_stats()?;

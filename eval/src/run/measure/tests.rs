@@ -205,11 +205,44 @@ fn a_failing_system_ends_every_pass_with_its_name() {
 fn systems_take_turns_and_the_median_pass_counts() {
     with_workload(1, 1, |workload| {
         let systems: [&dyn Measurable<U64Keys>; 2] = [&echo(2, None), &echo(3, None)];
-        let passes = rounds(&systems, |_| *workload, 3, &Bar::default()).unwrap();
+        let passes = rounds(&systems, |_| *workload, 3, (MemoryPages::Ordinary, &Bar::default())).unwrap();
         assert_eq!(passes.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
     });
     let pass = |ms| Pass { elapsed: Duration::from_millis(ms), ..Pass::default() };
     assert_eq!(median(&[pass(30), pass(10), pass(20)]).unwrap().elapsed.as_millis(), 20);
     assert_eq!(median(&[pass(30), pass(10)]).unwrap().elapsed.as_millis(), 30, "not the faster one");
     assert!(median(&[]).is_none());
+}
+
+/// Bytes in huge pages of the mapping that has this.
+fn huge_bytes(of: &[u8]) -> u64 {
+    let address = of.as_ptr().addr() + of.len() / 2;
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let is_of = |line: &str| {
+        let ends = line.split_ascii_whitespace().next().and_then(|range| range.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let range = ends.and_then(|(start, end)| Some(number(start)?..number(end)?));
+        range.is_some_and(|range| range.contains(&address))
+    };
+    let mut lines = maps.lines().skip_while(|line| !is_of(line));
+    let huge = lines.find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
+    huge.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// The quickstart measured maps in ordinary pages beside a memory node in huge ones.
+#[test]
+fn what_rounds_measure_lies_in_the_pages_that_are_told() {
+    let held = vec![1_u8; 64 << 20];
+    let before = huge_bytes(&held);
+    with_workload(1, 1, |workload| {
+        let system = echo(2, None);
+        let systems: [&dyn Measurable<U64Keys>; 1] = [&system];
+        rounds(&systems, |_| *workload, 1, (MemoryPages::Huge, &Bar::default())).unwrap();
+    });
+    let after = huge_bytes(&held);
+    if before > 0 || fpcache_fabric::memory::merge_own_memory().huge == 0 {
+        eprintln!("skipped: it was in huge pages before, or this kernel merges none");
+        return;
+    }
+    assert!(after >= 32 << 20, "{after} bytes are in huge pages");
 }
