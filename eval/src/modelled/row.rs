@@ -115,6 +115,10 @@ impl Row {
         self.run.as_ref().map_or(0, |run| run.measured.wrong)
     }
 
+    fn first_wrong(&self) -> Option<&String> {
+        self.run.as_ref()?.measured.first_wrong.as_ref()
+    }
+
     /// The row of a run.
     pub fn new(
         arguments: &RunArgs,
@@ -182,7 +186,7 @@ impl Row {
     }
 
     /// The median of these by throughput, of an even number the lower one, with the spread; none
-    /// has figures if one has none.
+    /// has figures if one has none. It tells of the wrong answers of all.
     pub fn merged(rows: &[Self]) -> Option<Self> {
         let seeds = rows.len() as u32;
         if let Some(failed) = rows.iter().find(|row| row.error.is_some()) {
@@ -191,7 +195,11 @@ impl Row {
         let mut sorted: Vec<&Self> = rows.iter().collect();
         let rate = |row: &Self| row.run.as_ref().map_or(0.0, |run| run.measured.per_second);
         sorted.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
-        let median = (*sorted.get(sorted.len().saturating_sub(1) / 2)?).clone();
+        let mut median = (*sorted.get(sorted.len().saturating_sub(1) / 2)?).clone();
+        if let Some(run) = &mut median.run {
+            run.measured.wrong = rows.iter().map(Self::wrong).sum();
+            run.measured.first_wrong = rows.iter().find_map(Self::first_wrong).cloned();
+        }
         let (least, greatest) = (sorted.first()?.per_second_min, sorted.last()?.per_second_max);
         Some(Self { seeds, per_second_min: least, per_second_max: greatest, ..median })
     }
@@ -302,10 +310,8 @@ pub fn table(rows: &[Row]) -> String {
                 100.0 * share
             );
         }
-        if let Some((wrong, first)) =
-            row.run.as_ref().and_then(|run| Some((run.measured.wrong, run.measured.first_wrong.as_ref()?)))
-        {
-            text += &format!("{}: {wrong} wrong answers, the first: {first}\n", row.system);
+        if let Some(first) = row.first_wrong() {
+            text += &format!("{}: {} wrong answers, the first: {first}\n", row.system, row.wrong());
         }
     }
     text
@@ -377,3 +383,6 @@ const fn bound(bound: Bound) -> &'static str {
         Bound::Latency => "latency",
     }
 }
+
+#[cfg(test)]
+mod tests;
