@@ -292,7 +292,7 @@ pub fn table(rows: &[Row]) -> String {
     for row in rows {
         table.add_row(row.cells(have_caches));
     }
-    let mut text = format!("{}\n{table}\n{}", what_is_common(first), note_of_caches(rows));
+    let mut text = format!("{}\n{table}\n{}", what_is_common(first, rows), note_of_caches(rows));
     let mut told: Vec<String> = Vec::new();
     for row in rows {
         let line = match &row.run {
@@ -341,12 +341,12 @@ fn note_of_caches(rows: &[Row]) -> String {
 }
 
 /// What the rows of a table have in common, as its title.
-fn what_is_common(first: &Row) -> String {
+fn what_is_common(first: &Row, rows: &[Row]) -> String {
     // What is swept is in a column of its own.
     let named =
         |is_swept: &str, text: String| if first.over == Some(is_swept) { "N".to_owned() } else { text };
     format!(
-        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s){}, {} for each compute node, {} operations to fill caches, {:.2} per key{}; shares are those of the busiest card, \
+        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s){}, {} for each compute node, {} operations to fill caches, {:.2} per key, {}{}; shares are those of the busiest card, \
          core or of all threads",
         named("nic", first.transport.clone()),
         human(first.keys),
@@ -366,12 +366,25 @@ fn what_is_common(first: &Row) -> String {
         named("cache", human_bytes(first.budget)),
         human(first.warm_up),
         first.warm_up as f64 / first.keys.max(1) as f64,
+        whose_parameters(first, rows),
         if first.seeds > 1 {
             format!("; medians of {} seeds, and their spread", first.seeds)
         } else {
             String::new()
         },
     )
+}
+
+/// Whose choice the parameters are, for people: one system that is set up by hand beside others as
+/// published is no comparison of systems.
+fn whose_parameters(first: &Row, rows: &[Row]) -> String {
+    match first.parameters_are {
+        _ if rows.iter().any(|row| row.parameters_are != first.parameters_are) => {
+            "fpcache as the options say, the others as published".to_owned()
+        }
+        "options" => "fpcache as the options say".to_owned(),
+        all => format!("all with {all} parameters"),
+    }
 }
 
 /// What binds, for people.

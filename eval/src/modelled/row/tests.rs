@@ -49,3 +49,20 @@ fn wrong_answers_of_every_seed_are_in_the_merged_row() {
     let text = table(&[merged]);
     assert!(text.contains("smart: 3 wrong answers, the first: 7 was absent"), "{text}");
 }
+
+#[test]
+fn a_table_says_that_fpcache_is_set_up_by_options_and_the_others_are_not() {
+    let both = [SystemName::Fpcache, SystemName::Smart];
+    let reversed = [SystemName::Smart, SystemName::Fpcache];
+    for (options, systems, said) in [
+        ("--epsilon 64", &both[..], "per key, fpcache as the options say, the others as published;"),
+        ("", &reversed[..], "per key, fpcache as the options say, the others as published;"),
+        ("", &both[..1], "per key, fpcache as the options say;"),
+        ("", &both[1..], "per key, all with published parameters;"),
+        ("--parameters published", &both[..], "per key, all with published parameters;"),
+        ("--parameters best", &both[..], "per key, all with best parameters;"),
+    ] {
+        let text = table(&rows(options, systems));
+        assert!(text.contains(said), "{options}: {text}");
+    }
+}
