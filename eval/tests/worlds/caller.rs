@@ -16,6 +16,7 @@ use fpcache_client::{
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_eval::history::store::outcome_of;
 use fpcache_eval::history::{Call, Outcome, Recorder};
 use fpcache_sim::{NodeId, Process};
 
@@ -311,13 +312,11 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
     }
 }
 
-/// What a call without an answer is in a history.
+/// What a call without an answer is in a history: clients are held to it where they say that
+/// nothing happened.
 pub(crate) fn failed(error: &ClientError) -> Outcome {
-    match error {
-        ClientError::NoRoom { .. } | ClientError::NotDurable { .. } => Outcome::Refused,
-        other => {
-            tolerate(other);
-            Outcome::Unknown
-        }
+    if !matches!(error, ClientError::NoRoom { .. } | ClientError::NotDurable { .. }) {
+        tolerate(error);
     }
+    outcome_of(error)
 }
