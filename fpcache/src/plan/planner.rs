@@ -40,7 +40,7 @@ pub struct PlanOptions {
     pub has_cache: bool,
 }
 
-/// Chooses between plans by cost = round trips · L + bytes / B + requests / IOPS.
+/// Chooses between plans by cost = round trips · L + bytes · b + requests · r (see `Sums`).
 ///
 /// The costs of the plans differ by terms that grow with the window, so a choice is one comparison
 /// of the window's length with a bound.

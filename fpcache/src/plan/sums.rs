@@ -46,7 +46,9 @@ impl Sums {
             Plan::Range => round_trip + window * self.slot + request,
             Plan::Groups => round_trip + reach * self.slot + request + table,
             Plan::Speculative => self.first_stage(window) + self.speculative(),
-            _ => self.first_stage(window) + self.one_slot(),
+            Plan::TwoStage | Plan::Cached | Plan::AtNode | Plan::ServerSide => {
+                self.first_stage(window) + self.one_slot()
+            }
         }
     }
 

@@ -253,7 +253,10 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
                 // say.
                 Seen::Other | Seen::Nothing => self.match_window((key, attempt)),
             },
-            _ => self.match_window((key, attempt)),
+            // Groups are the engine's, and the others are not for a lookup by windows to decide.
+            Plan::TwoStage | Plan::Cached | Plan::Groups | Plan::AtNode | Plan::ServerSide => {
+                self.match_window((key, attempt))
+            }
         }
     }
 
@@ -317,7 +320,9 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         let (mut reads, mut bytes) = match plan {
             Plan::Range => (1, u64::from(attempt.window.len()) * slot_bytes),
             Plan::Speculative => (2, u64::from(attempt.word_bytes) + slot_bytes),
-            _ => (1, u64::from(attempt.word_bytes)),
+            Plan::TwoStage | Plan::Cached | Plan::Groups | Plan::AtNode | Plan::ServerSide => {
+                (1, u64::from(attempt.word_bytes))
+            }
         };
         let is_second = matches!(attempt.slot, Slot::At(_)) && plan != Plan::Range;
         if is_second {
@@ -360,7 +365,12 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
         let slot_bytes = self.slot_bytes() as u64;
         let saves = match attempt.plan {
             Plan::Range => u64::from(attempt.window.len()) * slot_bytes,
-            _ => u64::from(attempt.word_bytes) + slot_bytes,
+            Plan::TwoStage
+            | Plan::Cached
+            | Plan::Speculative
+            | Plan::Groups
+            | Plan::AtNode
+            | Plan::ServerSide => u64::from(attempt.word_bytes) + slot_bytes,
         };
         let saves = saves.try_into().unwrap_or(u32::MAX);
         cache.learn(&attempt.cache_probe::<K>(key, self.slot_bytes()), slot, saves, handle);

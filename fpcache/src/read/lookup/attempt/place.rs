@@ -267,10 +267,14 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const WIDTH: usize> Attempts<'_, K, L,
                 self.prefetch_slot(attempt, attempt.predicted);
                 self.prefetch_window(attempt);
             }
-            _ if Self::WORDS && attempt.word_bytes as usize <= 64 * (2 * Self::MIDDLE_LINES + 1) => {
-                self.prefetch_middle(attempt);
+            Plan::TwoStage | Plan::Cached | Plan::Groups | Plan::AtNode | Plan::ServerSide => {
+                let has_middle = attempt.word_bytes as usize <= 64 * (2 * Self::MIDDLE_LINES + 1);
+                if Self::WORDS && has_middle {
+                    self.prefetch_middle(attempt);
+                } else {
+                    self.prefetch_window(attempt);
+                }
             }
-            _ => self.prefetch_window(attempt),
         }
     }
 }
