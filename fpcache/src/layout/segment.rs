@@ -192,6 +192,21 @@ mod tests {
     }
 
     #[test]
+    fn a_window_of_epsilon_32_has_three_lines_of_16_bit_fingerprints() {
+        const LINE: usize = 64;
+        let g = SegmentGeometry::new(FingerprintWidth::Bits16, RecordShape::fixed(8, 8));
+        // Segments begin at whole words, and so anywhere in a line.
+        for segment in (0..LINE).step_by(8) {
+            for first in 0..64 {
+                let span = g.fingerprint_span(Window { first, last: first + 64 });
+                let begin = segment + span.offset;
+                let lines = (begin + span.len).div_ceil(LINE) - begin / LINE;
+                assert_eq!(lines, 3, "of a window from slot {first} on, of a segment at {segment}");
+            }
+        }
+    }
+
+    #[test]
     fn a_window_of_narrow_fingerprints_is_read_in_whole_words() {
         let g = SegmentGeometry::new(FingerprintWidth::Bits8, RecordShape::fixed(8, 8));
         let span = g.fingerprint_span(Window { first: 13, last: 77 });

@@ -1,6 +1,6 @@
 //! The cache line in which a predicted slot's fingerprint lies, looked at before the window.
 //!
-//! A window of 16-bit fingerprints and ε 32 has three or four lines. Nineteen of twenty even keys
+//! A window of 16-bit fingerprints and ε 32 has three lines. Nineteen of twenty even keys
 //! show in the predicted slot's, so that the others need not come: from memory as large as tens of
 //! millions of records a lookup then waits for one line less. What the slot says is verified as
 //! ever, so it does not matter that other slots of the window were not asked, and a line that does
