@@ -2,11 +2,11 @@
 
 mod loading;
 mod long_work;
-mod lookup;
 mod operator_log;
 pub(crate) mod owned_range;
 pub(crate) mod parked;
 mod quiet_turns;
+mod server_side;
 pub(crate) mod serving;
 mod snapshotting;
 mod turns;
