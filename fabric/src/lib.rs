@@ -13,7 +13,7 @@
 //! | [`endpoint`] | the queue pair: run, post, poll, wait |
 //! | [`connection`] | what a compute node holds of a memory node |
 //! | [`service`], [`serving`] | what a memory node does for its clients, and the loop in which it does |
-//! | `answers`, `region_reader` | what the threads that serve sockets answer about a region, and what they read it with |
+//! | `region_questions`, `region_reader` | what the threads that serve sockets answer about a region, and what they read it with |
 //! | [`region`] | regions by name: what clients ask for and get |
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`], [`tcp`] | the backends: in this process, across processes on one machine, across machines |

@@ -4,7 +4,8 @@
 //! array of fixed-size slots, fingerprint `i` belonging to slot `i`. A *compute node* holds one
 //! small model per segment. To look a key up it predicts a window of slots, fetches the window's
 //! fingerprints with one one-sided READ, matches them locally, and fetches only the slots whose
-//! fingerprint agrees with a second READ. The memory node's processor takes no part in it.
+//! fingerprint agrees with a second READ. Over mapped memory and by network cards,
+//! the memory node's processor takes no part in it.
 //!
 //! The byte layout and the protocol are drawn in `docs/design.md` of the repository.
 

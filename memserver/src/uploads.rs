@@ -108,7 +108,8 @@ pub(crate) struct Uploads {
 const MOST_CLIENTS: usize = 256;
 
 /// Values that may be on their way over one connection, or for one load; what is kept of each
-/// beside its bytes takes up to 1 KiB. Those of all tables have a bound of their own (`transit`).
+/// beside its bytes takes up to 1 KiB. Those of all tables have a bound of their own
+/// (`request_memory`).
 pub(crate) const MOST_VALUES: usize = MAX_OPERATIONS;
 
 /// Bytes of values that may be on their way over one connection to a region of `region_bytes`:
