@@ -76,3 +76,26 @@ fn commands_in_documents_have_the_options_that_there_are() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(all > 40, "{all} commands");
 }
+
+#[test]
+fn every_dependency_has_a_row() {
+    let read =
+        |name: &str| std::fs::read_to_string(Path::new(ROOT).join(name)).expect("a file of the repository");
+    let (manifest, design) = (read("Cargo.toml"), read("docs/design.md"));
+    let section = |text: &str, begin: &str, end: &str| {
+        let (_, rest) = text.split_once(begin).expect("the section is there");
+        rest.split(end).next().unwrap_or(rest).to_owned()
+    };
+    let rows = section(&design, "\n## Dependencies\n", "\n## ");
+    let first_cells = rows.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let named: Vec<_> = first_cells.flat_map(|cell| cell.split(", ")).collect();
+    let dependencies = section(&manifest, "\n[workspace.dependencies]\n", "\n[");
+    let all: Vec<_> = dependencies
+        .lines()
+        .filter(|line| !line.contains("path = "))
+        .filter_map(|line| Some(line.split_once(" = ")?.0))
+        .collect();
+    assert!(all.len() > 30, "{all:?}");
+    let missing: Vec<_> = all.iter().filter(|name| !named.contains(name)).collect();
+    assert!(missing.is_empty(), "no row in docs/design.md says why these are needed: {missing:?}");
+}
