@@ -19,6 +19,7 @@ use fpcache::map::{MAX_MAP_BYTES, RangeMap};
 use fpcache_fabric::{Access, FileAt, MemoryError, SharedMemory};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use tracing::warn;
 
 use super::descriptor::TableDescriptor;
 use super::error::TableOpenError;
@@ -150,15 +151,19 @@ fn is_no_file(error: &std::io::Error) -> bool {
 
 impl TablesFolder {
     /// The tables below these folders, which are made if they are not there. What a crash left of
-    /// tables that were being made or removed is removed.
+    /// tables that were being made or removed is removed, or stays if it cannot be: it is of no
+    /// other table, and looked at again when one of its name is made or dropped.
     pub(crate) fn open(folders: &Folders) -> Result<Self, FolderError> {
         let below = |path| Folder::named(path)?.make_child(TABLES);
         let opened = Self { data: below(&folders.data)?, regions: below(&folders.region)? };
         for name in opened.names()? {
-            if name.starts_with(NEW) {
-                opened.data.remove_all(&name)?;
-            } else if let Some(name) = name.strip_prefix(DROPPED) {
-                opened.clear_dropped(name)?;
+            let removed = match name.strip_prefix(DROPPED) {
+                Some(dropped) => opened.clear_dropped(dropped),
+                None if name.starts_with(NEW) => opened.data.remove_all(&name),
+                None => Ok(()),
+            };
+            if let Err(error) = removed {
+                warn!("what is left of a table that was being made or removed stays in {name}: {error}");
             }
         }
         Ok(opened)

@@ -355,6 +355,31 @@ fn a_folder_without_the_right_to_write_is_refused() {
     assert!(error.contains("give this user the right"), "{error}");
 }
 
+/// All tables stayed closed for what one that nobody has any more had left.
+#[test]
+fn a_dropped_table_that_cannot_be_removed_closes_no_other() {
+    use std::os::unix::fs::PermissionsExt;
+    if rustix::process::geteuid().is_root() {
+        // Rights do not hold for that user.
+        return;
+    }
+    for left in [".dropped-old", ".new-old"] {
+        let place = Place::new();
+        place.start("--load sequential:100").end();
+        let inner = place.data().join("tables").join(left).join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("file"), "").unwrap();
+        fs::set_permissions(&inner, fs::Permissions::from_mode(0o500)).unwrap();
+        let node = place.start("");
+        node.says(&["holds      100 keys"]);
+        let told = told(node);
+        fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(told.contains("warning: ") && told.contains(left) && told.contains("removing it"), "{told}");
+        place.start("").end();
+        assert!(!inner.exists(), "it is removed once it can be");
+    }
+}
+
 /// An empty table was made in it and served, whose writes went when the table around it was dropped,
 /// or lay in what looked like a damaged table.
 #[test]
