@@ -77,9 +77,14 @@ impl TableFolder {
 }
 
 /// What of a table lies in a folder directly: tables that were made there would go with that one when
-/// it is dropped, or look like a damaged one. Others' folders that cannot be looked into are not.
+/// it is dropped, or look like a damaged one. Others' folders that cannot be looked into are not, and
+/// beside `tables` copies of tables may lie.
 pub(crate) fn table_in(folder: &Folder) -> std::io::Result<Option<String>> {
-    let names = folder.names()?.into_iter().map(|name| format!("{name}/{DESCRIPTOR}"));
+    let mut names = folder.names()?;
+    if names.iter().any(|name| name == TABLES) {
+        names.retain(|name| name == TABLES);
+    }
+    let names = names.into_iter().map(|name| format!("{name}/{DESCRIPTOR}"));
     Ok(std::iter::once(DESCRIPTOR.to_owned()).chain(names).find(|name| folder.has(name).unwrap_or(false)))
 }
 

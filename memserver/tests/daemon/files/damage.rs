@@ -393,6 +393,17 @@ fn a_folder_within_the_data_folder_is_none() {
         assert!(error.contains(&format!("holds {table}:")) && error.contains("tables/ lies in"), "{error}");
         assert!(!place.data().join("tables").exists());
     }
+    // Also where its name is that of the folder with all tables.
+    let place = Place::new();
+    fs::create_dir_all(place.data().join("tables")).unwrap();
+    fs::write(place.data().join("tables/table.fpt"), "").unwrap();
+    assert!(place.refused("").contains("holds tables/table.fpt:"));
+    // A copy of a table beside all of them is no reason.
+    let place = Place::new();
+    place.start("--load sequential:100").end();
+    let copied = Command::new("cp").arg("-a").arg(place.table()).arg(place.data().join("old")).status();
+    assert!(copied.unwrap().success());
+    place.start("").says(&["holds      100 keys"]);
 }
 
 #[test]
