@@ -103,8 +103,8 @@ pub enum RecoveryError {
     },
     /// The files do not hold the record to begin with.
     #[error(
-        "record {wanted} of the log is needed, but its files hold {first} to {last}; restore the missing log files, or \
-         the snapshot that belongs to these"
+        "record {wanted} of the log is needed, but its files {}; restore the missing log files, or the snapshot that \
+         belongs to these", records_held(*first, *last)
     )]
     OutOfReach {
         /// The record asked for.
@@ -126,6 +126,15 @@ pub enum RecoveryError {
         /// The lineage of the store.
         expected: u64,
     },
+}
+
+/// Which records files have, in words: none if `last` comes before `first`.
+fn records_held(first: Lsn, last: Lsn) -> String {
+    if last < first {
+        format!("begin with record {first} and have none yet")
+    } else {
+        format!("hold {first} to {last}")
+    }
 }
 
 /// A staging ring that cannot be used.

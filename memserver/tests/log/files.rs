@@ -119,6 +119,15 @@ fn missing_files_and_files_of_others_are_refused() {
     assert!(matches!(report.records(&without, 202), Err(RecoveryError::OutOfReach { last: 200, .. })));
     assert!(report.records(&without, 201).unwrap().next_record().unwrap().is_none());
 
+    // A file that has no records yet "held 3 to 2".
+    let mut begun = changed(&disk, |_, _| {});
+    names.iter().for_each(|name| begun.remove(name).unwrap());
+    let staging = Staging::create(memory(), 0, RING_BYTES, LINEAGE, 2).unwrap();
+    drop(Drain::open(&staging, begun.clone(), options(SyncPolicy::Always)).unwrap());
+    let report = LogReader::open(&mut begun, Some(LINEAGE)).unwrap();
+    let Err(error) = report.records(&begun, 1) else { panic!("they are missing") };
+    assert!(error.to_string().contains("its files begin with record 3 and have none yet;"), "{error}");
+
     let error = LogReader::open(&mut changed(&disk, |_, _| {}), Some(1)).unwrap_err();
     assert!(matches!(error, RecoveryError::Lineage { expected: 1, found: LINEAGE, .. }));
 
