@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{MAX_VALUE_BYTES, RecordParts, Stored, TableParameters};
 use fpcache_fabric::NodeMemory;
+use tracing::warn;
 
 use super::{Origin, RecoverError};
 use crate::durability::{Disk, LogReader, Lsn, ReadLimit, SnapshotReader, newest_named_snapshot, settle_log};
@@ -66,6 +67,12 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     }
     if last < info.last_lsn {
         return Err(RecoverError::LogTooShort { name: info.name, needed: info.last_lsn, last });
+    }
+    if found.files.is_empty() && found.half_made.is_none() && found.unusable.is_none() {
+        warn!(
+            "there are no log files (log-*.fpl): writes since the snapshot {} are missing, unless they were moved away on purpose",
+            info.name
+        );
     }
     // Of what lived within the limit: records lie otherwise than they did, which may take more for
     // a while.

@@ -236,6 +236,12 @@ fn a_copy_that_lacks_the_end_of_a_log_is_missed_and_one_of_a_running_memory_node
     let node = copy.start("");
     node.says(&["closed     default: ", "entries up to 50 of the log were on the disk"]);
     node.end();
+    // Without notes only their absence tells.
+    copy.lose_memory();
+    let node = copy.start("");
+    node.says(&["found      100 keys from snapshot-"]);
+    let told_of = told(node);
+    assert!(told_of.contains("warning: ") && told_of.contains("no log files"), "{told_of}");
     // Of one that was killed it is unknown how its copies were made.
     let node = place.start("--fsync always");
     place.client().put(NEW, 7).unwrap();
