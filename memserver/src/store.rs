@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::{FileIdentity, MemoryError, NodeMemory, SharedMemory, Waker};
+use tracing::warn;
 
 use crate::budget::Grant;
 use crate::damaged_records::LeftOut;
@@ -188,6 +189,11 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     node.left_out = left_out;
     node.waker = waker;
     node.has_snapshot = has_snapshot;
+    if !follows && node.state.table().is_some() {
+        warn!(
+            "there is no snapshot that its log follows: writes are refused until one is written, which begins now"
+        );
+    }
     node.redone = node.wal.as_ref().map_or(0, |wal| wal.staging.last_lsn());
     let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))

@@ -29,6 +29,7 @@ impl Catalogue {
             let error = match lacking {
                 MissingLog::InNotes { entries, why } => CatalogueError::NotOnDisk { name, entries, why },
                 MissingLog::Lost { last } => CatalogueError::Lost { name, last },
+                MissingLog::Snapshot => CatalogueError::NoSnapshot { name },
             };
             match first {
                 Ok(()) => first = Err(error),

@@ -108,7 +108,8 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
     }
 
     fn end_log(&mut self) -> Option<MissingLog> {
-        self.wal.as_mut()?.end()
+        let lacks_snapshot = self.state.table().is_some() && !self.has_snapshot;
+        self.wal.as_mut()?.end(lacks_snapshot)
     }
 }
 

@@ -183,6 +183,15 @@ pub enum CatalogueError {
         /// The last entry that it lost.
         last: u64,
     },
+    /// There is no snapshot yet that a table's log follows.
+    #[error(
+        "the table `{name}` has no snapshot that its log follows, so that a copy of its files lacks what its memory has: start \
+         this memory node, and stop it again once it takes writes"
+    )]
+    NoSnapshot {
+        /// Which one.
+        name: TableName,
+    },
     /// A resource that all tables need is missing.
     #[error(transparent)]
     Node(Box<TableOpenError>),

@@ -52,6 +52,8 @@ pub(crate) enum MissingLog {
         /// The last of them.
         last: Lsn,
     },
+    /// No entries, but a snapshot that they follow: a load is in that alone.
+    Snapshot,
 }
 
 /// Bytes of an entry with a piece of a value.
@@ -185,7 +187,8 @@ impl<M: NodeMemory> Wal<M> {
 
     /// Brings the log to the disk for good: nothing is appended any more. Notes it if the disk has
     /// all then, for a start from a copy of the files; else says what it lacks.
-    pub(crate) fn end(&mut self) -> Option<MissingLog> {
+    /// `lacks_snapshot`: the table has none that this log follows.
+    pub(crate) fn end(&mut self, lacks_snapshot: bool) -> Option<MissingLog> {
         self.draining.end(self.clock.now());
         // Of those that the disk lost the ring has none any more.
         let elsewhere = self.staging.readable_lsn().unwrap_or(0);
@@ -196,6 +199,9 @@ impl<M: NodeMemory> Wal<M> {
         }
         if self.has_lost() {
             return Some(MissingLog::Lost { last: self.staging.lost_lsn() });
+        }
+        if lacks_snapshot {
+            return Some(MissingLog::Snapshot);
         }
         // Where that cannot be noted a copy is taken for one of a process that was killed.
         let _ = self.recovery_area.set_ended();
@@ -249,14 +255,14 @@ mod tests {
     /// Operators were told to look for them where they are not.
     #[test]
     fn entries_that_the_disk_lost_are_not_said_to_be_in_the_notes() {
-        assert_eq!(after_five_lost_entries().end(), Some(MissingLog::Lost { last: 5 }));
+        assert_eq!(after_five_lost_entries().end(false), Some(MissingLog::Lost { last: 5 }));
     }
 
     #[test]
     fn entries_after_those_that_the_disk_lost_are_in_the_notes() {
         let mut wal = after_five_lost_entries();
         wal.staging.append(b"an entry").expect("room");
-        let lacking = wal.end();
+        let lacking = wal.end(false);
         assert!(matches!(lacking, Some(MissingLog::InNotes { entries: 1, .. })), "{lacking:?}");
     }
 }

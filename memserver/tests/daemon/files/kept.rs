@@ -71,3 +71,32 @@ fn tables_are_restored_where_those_before_them_have_spent_the_capacity() {
     node.says(&["a: 20000 keys, u64", "b: 20000 keys, u64", "c: 0 keys"]);
     assert!(!node.greeting.contains("closed"), "{}", node.greeting);
 }
+
+/// It ended as if all were on the disk, and a copy came up empty: a load is in its snapshot alone.
+#[test]
+fn a_stop_before_there_is_a_snapshot_is_no_good_end() {
+    let place = Place::new();
+    place.start("--load sequential:300K --capacity 64MiB").end();
+    for entry in fs::read_dir(place.table()).unwrap().map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|e| e == "fps") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    // New files may have 2 MiB: no snapshot ends.
+    let daemon = place.command("");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\""]);
+    let mut node = started(limited.arg(daemon.get_program()).args(daemon.get_args()));
+    node.says(&["found      300000 keys in the memory"]);
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    let mut told = String::new();
+    node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(node.child.wait().unwrap().code(), Some(2), "{told}");
+    assert!(told.contains("warning: ") && told.contains("no snapshot that its log follows"), "{told}");
+    assert!(told.contains("`default` has no snapshot") && told.contains("stop it again"), "{told}");
+    // Which helps.
+    let node = place.start("");
+    let mut client = place.client();
+    while client.put_status(1, 1).unwrap() != WriteStatus::Done {}
+    node.end();
+}
