@@ -34,18 +34,18 @@ pub enum LogEvent {
 ///
 /// It sleeps until something is staged, or a sync is due or wanted. Dropping it stops it after a
 /// last sync.
-pub struct DrainThread<M: NodeMemory + 'static, D: Disk + 'static> {
+pub struct DrainThread {
     signals: Arc<Signals>,
-    thread: Option<JoinHandle<Drain<M, D>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
+impl DrainThread {
     /// Starts the thread. `tell` is called on it whenever the synced LSN moves, the log fails or
     /// recovers; it must not block for long.
     ///
     /// # Errors
     /// If the operating system has no thread.
-    pub fn spawn(
+    pub fn spawn<M: NodeMemory + 'static, D: Disk + 'static>(
         drain: Drain<M, D>,
         clock: Arc<dyn Clock>,
         tell: impl FnMut(LogEvent) + Send + 'static,
@@ -53,34 +53,22 @@ impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
         let signals = Arc::clone(&drain.signals);
         let synced = drain.progress().synced;
         let mut runner = Runner { drain, clock, tell, told: synced, retry_at: None };
-        let thread = thread::Builder::new().name("fpcache-log".into()).spawn(move || {
-            runner.run();
-            runner.drain
-        })?;
+        let thread = thread::Builder::new().name("fpcache-log".into()).spawn(move || runner.run())?;
         signals.set_thread(thread.thread().clone());
         // It may have gone to sleep before it could be woken.
         thread.thread().unpark();
         Ok(Self { signals, thread: Some(thread) })
     }
-
-    /// Stops the thread after a last sync and gives the drain back; `None` if the thread has
-    /// panicked.
-    #[must_use]
-    pub fn stop(mut self) -> Option<Drain<M, D>> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Option<Drain<M, D>> {
-        self.signals.stop();
-        let thread = self.thread.take()?;
-        thread.thread().unpark();
-        thread.join().ok()
-    }
 }
 
-impl<M: NodeMemory + 'static, D: Disk + 'static> Drop for DrainThread<M, D> {
+impl Drop for DrainThread {
     fn drop(&mut self) {
-        self.end();
+        self.signals.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // That it has panicked was said.
+            let _ = thread.join();
+        }
     }
 }
 

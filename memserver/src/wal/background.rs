@@ -62,14 +62,17 @@ impl<M: NodeMemory, D: Disk> Draining for InlineDrain<M, D> {
 }
 
 /// On a thread of its own.
-pub(crate) struct ThreadDrain<M: NodeMemory, D: Disk + 'static> {
+pub(crate) struct ThreadDrain {
     /// `None` once it has ended.
-    thread: Option<DrainThread<M, D>>,
+    thread: Option<DrainThread>,
 }
 
-impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
+impl ThreadDrain {
     /// Starts the thread, which wakes the memory node's loop when entries have reached the disk.
-    pub(crate) fn spawn(drain: Drain<M, D>, waker: Waker) -> std::io::Result<Self> {
+    pub(crate) fn spawn<M: NodeMemory, D: Disk + 'static>(
+        drain: Drain<M, D>,
+        waker: Waker,
+    ) -> std::io::Result<Self> {
         let tell = move |event: LogEvent| {
             match event {
                 LogEvent::Synced(_) => {}
@@ -83,7 +86,7 @@ impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
     }
 }
 
-impl<M: NodeMemory, D: Disk + 'static> Draining for ThreadDrain<M, D> {
+impl Draining for ThreadDrain {
     fn step(&mut self, _: Instant) -> Result<Option<Instant>, LogError> {
         Ok(None)
     }
