@@ -7,7 +7,6 @@ use tracing::warn;
 
 use super::disk::{Disk, DiskErrorKind};
 use super::error::LogError;
-use super::frame::FILE_HEADER_BYTES;
 use super::log::{LogReader, ReadLimit, RecoveryError, damaged_ends_with};
 use super::lsn::Lsn;
 use super::names::list_logs;
@@ -63,8 +62,7 @@ fn has_all<M: NodeMemory>(ring: &Ring<M>, last: Lsn, disk: &impl Disk) -> bool {
     else {
         return false;
     };
-    // A file that has records has the one it is named for; a release before this one noted no last.
-    if noted_last > last || most > FILE_HEADER_BYTES as u64 && noted_last < noted {
+    if noted_last > last {
         return false;
     }
     // What cannot be examined proves nothing.

@@ -4,8 +4,7 @@
 //! that entry, without those that were changed or removed before they were copied. Applying the log
 //! from the first LSN on completes it, provided the log reaches the last LSN: every change that
 //! removed a record from the snapshot has an LSN up to that one. (These are the "fuzzy checkpoints"
-//! of Mohan et al., "ARIES", ACM TODS 17(1), 1992, section 5.4. Snapshots of older releases, which
-//! also have records that were written later, are read as well.)
+//! of Mohan et al., "ARIES", ACM TODS 17(1), 1992, section 5.4.)
 //!
 //! | header | |
 //! |---|---|
