@@ -95,13 +95,11 @@ impl Token {
         let malformed = || TokenError::malformed(&format!("the content of {}", path.display()));
         match (lines.next(), lines.next()) {
             (Some(line), None) => {
-                let word = line.split_whitespace().next_back().unwrap_or_default();
-                let is_one = match line.split_whitespace().count() {
-                    1 => true,
-                    2 => line.starts_with("write") || line.starts_with("read"),
-                    _ => false,
-                };
-                word.parse().ok().filter(|_| is_one).ok_or_else(malformed)
+                let words: Vec<&str> = line.split_whitespace().collect();
+                match words[..] {
+                    [word] | ["write" | "read", word] => word.parse().map_err(|_| malformed()),
+                    _ => Err(malformed()),
+                }
             }
             _ => Err(match TokenSet::parse(&text, "") {
                 Ok(set) => TokenError::several(path, set.len()),
@@ -346,6 +344,18 @@ mod tests {
         for (text, why) in bad {
             let error = TokenSet::parse(text, "this place").unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("this place") && !error.contains(A), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_clients_file_has_the_words_that_a_memory_nodes_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        for (word, is_good) in [("write", true), ("read", true), ("readonly", false), ("writes", false)] {
+            std::fs::write(&path, format!("{word} {A}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            assert_eq!(Token::from_file(&path).is_ok(), is_good, "{word}");
+            assert_eq!(TokenSet::from_file(&path).is_ok(), is_good, "{word}");
         }
     }
 
