@@ -99,8 +99,11 @@ impl TcpEndpoint {
 
     /// Gives up what is under way: it comes back from [`poll`](Endpoint::poll) with
     /// [`DeadlinePassed`](FabricError::DeadlinePassed). The socket is left, because answers may yet
-    /// come over it.
+    /// come over it; one over which nothing is under way stays.
     pub fn give_up(&mut self) {
+        if self.channel.as_ref().is_none_or(|channel| channel.is_idle()) {
+            return;
+        }
         if self.session.silence.waited(self.moved_at, Instant::now()) {
             self.session.link.cut();
         }

@@ -161,3 +161,18 @@ fn sockets_of_a_client_that_join_together_over_a_distance_all_come_in() {
     });
     assert!(connection.is_alive());
 }
+
+/// The time since its last answer, in which nothing was asked, counted as a silence.
+#[test]
+fn giving_nothing_up_costs_no_connection() {
+    let node = Node::start(ListenOptions::default());
+    let options = ConnectOptions { patience: Duration::from_millis(200), ..Default::default() };
+    let connection = connect(&node.address, options).unwrap();
+    let mut endpoint = connection.endpoint();
+    endpoint.read_words(RemoteAddr::region(64), &mut [0]).unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    endpoint.give_up();
+    assert!(connection.is_alive());
+    connection.endpoint().give_up();
+    assert!(connection.is_alive());
+}
