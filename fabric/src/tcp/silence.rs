@@ -45,6 +45,11 @@ impl SilenceTimer {
         }
     }
 
+    /// Whether nothing has come over any socket since a wait was last noted.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
     /// Adds a wait in which nothing came over its socket, and says whether the memory node counts
     /// as gone.
     pub(super) fn waited(&self, from: Instant, to: Instant) -> bool {

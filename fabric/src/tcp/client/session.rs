@@ -85,6 +85,8 @@ impl Session {
     /// such a one comes again. That it has gone is told by the socket that the client began with.
     fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
         let begun = Instant::now();
+        // From here on it is noticed what comes over other sockets.
+        self.silence.waited(begun, begun);
         let deadline = Deadline::after(self.patience.min(patience));
         let mut pause = FIRST_PAUSE;
         loop {
@@ -100,7 +102,7 @@ impl Session {
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
                 Err(error @ FabricError::DeadlinePassed { .. }) => {
-                    let is_silent = self.silence.waited(begun, Instant::now());
+                    let is_silent = self.silence.is_silent() && self.silence.waited(begun, Instant::now());
                     if is_silent {
                         self.link.cut();
                     }

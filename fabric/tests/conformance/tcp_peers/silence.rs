@@ -162,6 +162,34 @@ fn sockets_of_a_client_that_join_together_over_a_distance_all_come_in() {
     assert!(connection.is_alive());
 }
 
+/// The wait of the one socket counted as a silence of all.
+#[test]
+fn a_join_in_vain_costs_no_connection_whose_sockets_are_answered() {
+    let node = Node::start(ListenOptions::default());
+    let fate = |number| if number < 2 { Fate::Passed } else { Fate::Held };
+    let options = ConnectOptions { patience: PATIENCE / 2, ..Default::default() };
+    let connection = connect(&relay(node.port, fate), options).unwrap();
+    let mut reader = connection.endpoint();
+    reader.read_words(RemoteAddr::region(64), &mut [0]).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                reader.read_words(RemoteAddr::region(64), &mut [0])?;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok::<_, FabricError>(())
+        });
+        let mut joining = connection.endpoint();
+        joining.set_patience(LONG);
+        let error = joining.read_words(RemoteAddr::region(64), &mut [0]).unwrap_err();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+        reads.join().unwrap().unwrap();
+    });
+    assert!(connection.is_alive());
+}
+
 /// The time since its last answer, in which nothing was asked, counted as a silence.
 #[test]
 fn giving_nothing_up_costs_no_connection() {
