@@ -32,6 +32,7 @@ mod card;
 mod card_reads;
 mod channel;
 mod client;
+mod connection;
 mod counters;
 mod encode;
 mod endpoint;
@@ -59,8 +60,8 @@ mod unauthenticated;
 
 pub use address::TcpAddress;
 pub use address::error::TcpAddressError;
-pub use calls::TcpConnection;
 pub use client::{ConnectOptions, connect};
+pub use connection::TcpConnection;
 pub use counters::HangUp;
 pub use endpoint::TcpEndpoint;
 pub use listener::{AccessKeeper, Listener};

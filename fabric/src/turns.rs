@@ -1,5 +1,6 @@
 //! Turns of a connection's threads at its one way of calling the memory node.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,10 @@ pub(crate) trait Calls {
     fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError>;
     /// Waits for the reply to the last request and takes it.
     fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError>;
+    /// Moves what can be moved of requests that were given up, and says whether more is under way.
+    fn clear_up(&mut self) -> bool {
+        false
+    }
 }
 
 /// A way of calling that the threads of a connection take turns with: a turn lasts from a request
@@ -24,6 +29,8 @@ pub(crate) trait Calls {
 pub(crate) struct SharedCaller<C> {
     state: Mutex<CallerState<C>>,
     freed: Condvar,
+    /// Whether requests that were given up are under way.
+    is_left: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -39,7 +46,7 @@ struct CallerState<C> {
 impl<C: Calls> SharedCaller<C> {
     pub(crate) fn new(caller: C) -> Self {
         let shared = CallerState { caller: Some(Box::new(caller)), posted: None, waiting: 0 };
-        Self { state: Mutex::new(shared), freed: Condvar::new() }
+        Self { state: Mutex::new(shared), freed: Condvar::new(), is_left: AtomicBool::new(false) }
     }
 
     /// Sends a request; its turn lasts until [`wait`](Self::wait) or [`give_up`](Self::give_up).
@@ -101,6 +108,24 @@ impl<C: Calls> SharedCaller<C> {
         drop(self.resume(posted));
     }
 
+    /// Moves what is under way of requests that were given up, unless a thread has its turn. The
+    /// memory node hangs up on a client that takes no reply, though it may never call again. Costs
+    /// a load if there is nothing.
+    #[inline]
+    pub(crate) fn clear_up(&self) {
+        if self.is_left.load(Ordering::Relaxed) {
+            self.move_left();
+        }
+    }
+
+    #[cold]
+    fn move_left(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if let CallerState { caller: Some(caller), posted: None, .. } = &mut *state {
+            self.is_left.store(caller.clear_up(), Ordering::Relaxed);
+        }
+    }
+
     /// Takes the caller out for the poster of the request.
     fn resume(&self, posted: &Posted) -> Result<Turn<'_, C>, FabricError> {
         let mut state = lock(&self.state);
@@ -149,6 +174,9 @@ struct Turn<'s, C: Calls> {
 
 impl<C: Calls> Drop for Turn<'_, C> {
     fn drop(&mut self) {
+        // Stored before another turn can begin.
+        let is_left = self.caller.as_mut().is_some_and(|caller| caller.clear_up());
+        self.shared.is_left.store(is_left, Ordering::Relaxed);
         let mut state = lock(&self.shared.state);
         state.caller = self.caller.take();
         self.shared.end(state);

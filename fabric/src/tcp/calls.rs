@@ -1,11 +1,9 @@
-//! Connections, and their requests to the memory node's service over the socket that they came with.
+//! Requests to the memory node's service over the socket that a connection came with.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::client::session::Session;
-use super::endpoint::TcpEndpoint;
 use super::frame::{
     CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
     padding,
@@ -15,13 +13,11 @@ use super::socket::{Moved, Ready, wait};
 use super::stream::Stream;
 use crate::bell::Bell;
 use crate::clock::Deadline;
-use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::mapped::Link;
-use crate::meter::{Meter, MeterSnapshot};
-use crate::rdma::CardCounts;
+use crate::meter::Meter;
 use crate::spin::Spin;
-use crate::turns::{Calls, SharedCaller};
+use crate::turns::Calls;
 use crate::verbs::Tally;
 
 /// Bytes that are received at once.
@@ -264,6 +260,13 @@ impl Calls for Caller {
         }
     }
 
+    fn clear_up(&mut self) -> bool {
+        let is_left = |caller: &Self| caller.answered != caller.posted || caller.stream.is_unsent();
+        // A fault has cut the link, and then nothing is left. A reply that is complete had a poster
+        // who has gone.
+        is_left(self) && self.advance().is_ok() && is_left(self)
+    }
+
     fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
         if self.poll(reply)? {
             return Ok(());
@@ -301,94 +304,6 @@ impl Calls for Caller {
             }
             lost.map_or(Ok(()), Err)?;
         }
-    }
-}
-
-/// A connection to a memory node over TCP or a unix socket. Its requests go over the socket that it
-/// came with, and each of its endpoints has one of its own: no lock stands between them, and the
-/// memory node's threads share them out. They live and die together. Closes when it and all its
-/// endpoints have been dropped.
-#[derive(Debug)]
-pub struct TcpConnection {
-    pub(super) session: Arc<Session>,
-    pub(super) caller: SharedCaller<Caller>,
-    pub(super) bell: Bell,
-    pub(super) call_meter: Arc<Meter>,
-    pub(super) incarnation: u64,
-    pub(super) creation: u64,
-}
-
-impl Drop for TcpConnection {
-    fn drop(&mut self) {
-        if self.session.link.is_inherited() {
-            // The memory node must notice when the process ends whose connection it is.
-            self.bell.detach_inherited();
-        }
-    }
-}
-
-impl TcpConnection {
-    /// Counts of its endpoints' use of network cards, where its address asks for that.
-    #[must_use]
-    pub fn card_counts(&self) -> Option<CardCounts> {
-        self.session.card.as_ref().map(|shared| shared.card_counters.counts())
-    }
-
-    /// Why it began without the network card that its address asks for, if it did. Its endpoints
-    /// try again from time to time.
-    #[must_use]
-    pub fn card_trouble(&self) -> Option<&FabricError> {
-        self.session.card.as_ref().and_then(|shared| shared.trouble())
-    }
-}
-
-impl Connection for TcpConnection {
-    type Endpoint = TcpEndpoint;
-
-    /// Its socket is connected at its first use.
-    fn endpoint(&self) -> TcpEndpoint {
-        TcpEndpoint::new(&self.session)
-    }
-
-    fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
-        self.caller.post(request, deadline)
-    }
-
-    fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
-        self.caller.poll(posted, reply)
-    }
-
-    fn wait(&self, posted: Posted, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
-        self.caller.wait(posted, reply, deadline)
-    }
-
-    fn give_up(&self, posted: Posted) {
-        self.caller.give_up(&posted);
-    }
-
-    fn max_request(&self) -> usize {
-        self.session.limits.call_request as usize
-    }
-
-    fn max_reply(&self) -> usize {
-        self.session.limits.call_reply as usize
-    }
-
-    #[inline]
-    fn is_alive(&self) -> bool {
-        self.session.link.is_alive()
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.incarnation
-    }
-
-    fn creation(&self) -> u64 {
-        self.creation
-    }
-
-    fn call_meter(&self) -> MeterSnapshot {
-        self.call_meter.snapshot()
     }
 }
 

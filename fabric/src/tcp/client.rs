@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::address::TcpAddress;
-use super::calls::{Caller, TcpConnection};
+use super::calls::Caller;
 use super::card::SharedCard;
+use super::connection::TcpConnection;
 use super::round_trip::RoundTrip;
 use super::silence::SilenceTimer;
 use super::socket::reach;
@@ -119,12 +120,15 @@ fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnec
     let bell = stream.socket().clone();
     let watch = Watch::start(bell.clone(), Arc::clone(&link))?;
     let silence = Arc::new(SilenceTimer::new(options.patience));
+    let call_meter = Arc::new(Meter::new());
+    let way = (stream, Arc::clone(&link), Arc::clone(&silence));
+    let caller = Caller::new(way, welcome.limits, options.spin, Arc::clone(&call_meter));
     let session = Arc::new(Session {
         address: address.clone(),
         target,
-        link: Arc::clone(&link),
+        link,
         patience: options.patience,
-        silence: Arc::clone(&silence),
+        silence,
         spin: options.spin,
         token,
         tls,
@@ -136,6 +140,7 @@ fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnec
         answers: AtomicBool::new(true),
         round_trip: RoundTrip::default(),
         card,
+        caller: SharedCaller::new(caller),
         kept: Mutex::default(),
         _watch: watch,
     });
@@ -145,14 +150,6 @@ fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnec
             outcome => outcome?,
         }
     }
-    let call_meter = Arc::new(Meter::new());
-    let caller = Caller::new((stream, link, silence), welcome.limits, options.spin, Arc::clone(&call_meter));
-    Ok(TcpConnection {
-        session,
-        caller: SharedCaller::new(caller),
-        bell,
-        call_meter,
-        incarnation: welcome.incarnation,
-        creation: welcome.creation,
-    })
+    let (incarnation, creation) = (welcome.incarnation, welcome.creation);
+    Ok(TcpConnection { session, bell, call_meter, incarnation, creation })
 }

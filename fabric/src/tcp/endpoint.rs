@@ -121,6 +121,7 @@ impl TcpEndpoint {
         if !self.session.link.is_alive() {
             return Err(self.lose());
         }
+        self.session.caller.clear_up();
         if self.channel.is_none() {
             self.channel = Some(Box::new(self.session.channel(left(self.until))?));
         }

@@ -16,6 +16,7 @@ use crate::region::RegionName;
 use crate::shm::PROTOCOL_VERSION;
 use crate::target::Target;
 use crate::tcp::address::TcpAddress;
+use crate::tcp::calls::Caller;
 use crate::tcp::card::{CardSocket, SharedCard};
 use crate::tcp::channel::Channel;
 use crate::tcp::frame::Limits;
@@ -26,6 +27,7 @@ use crate::tcp::socket::reach;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientSide;
 use crate::tcp::token::Token;
+use crate::turns::SharedCaller;
 
 /// How long a socket that was hung up on stays away at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -57,6 +59,8 @@ pub(in crate::tcp) struct Session {
     pub(in crate::tcp) round_trip: RoundTrip,
     /// The network card that reads, where the address asks for one.
     pub(in crate::tcp) card: Option<Arc<SharedCard>>,
+    /// Requests to the service, over the socket that the client began with.
+    pub(in crate::tcp) caller: SharedCaller<Caller>,
     pub(super) kept: Mutex<Vec<Channel>>,
     /// Hangs up when the last endpoint has gone.
     pub(super) _watch: Watch,

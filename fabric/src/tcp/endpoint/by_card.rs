@@ -14,6 +14,7 @@ impl TcpEndpoint {
         if !self.session.link.is_alive() {
             return Some(Err(self.lose()));
         }
+        self.session.caller.clear_up();
         // What is under way over the socket comes first.
         let is_busy = self.channel.as_ref().is_some_and(|channel| !channel.is_idle());
         if is_busy || batch.oversize().is_some() || batch.question.is_some() {

@@ -162,6 +162,71 @@ fn sockets_of_a_client_that_join_together_over_a_distance_all_come_in() {
     assert!(connection.is_alive());
 }
 
+/// READs on for longer than the memory node waits for a client that takes or sends nothing.
+fn reads_on(connection: &TcpConnection, seen: &Mutex<Seen>) {
+    let (mut endpoint, begun) = (connection.endpoint(), Instant::now());
+    while begun.elapsed() < Duration::from_secs(3) {
+        if let Err(error) = endpoint.read_words(RemoteAddr::region(64), &mut [0]) {
+            panic!("after {:?}: {error}; {:?}", begun.elapsed(), seen.lock().unwrap().rejected);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    call_for(connection, LONG).unwrap();
+}
+
+/// A request for a reply that no socket's buffer holds.
+fn long_reply() -> Vec<u8> {
+    [&[TestService::PRODUCE][..], &1_000_000u64.to_le_bytes()].concat()
+}
+
+/// Nobody took the reply before the next call, so the memory node hung up on the whole client.
+#[test]
+fn a_long_reply_to_a_call_that_was_given_up_costs_no_connection() {
+    let node = Node::start(short());
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    let posted = connection.post(&long_reply(), Deadline::after(LONG)).unwrap();
+    connection.give_up(posted);
+    reads_on(&connection, &node.seen);
+}
+
+/// As above, by a call whose deadline passed while the memory node was busy.
+#[test]
+fn a_long_reply_that_comes_after_its_deadline_costs_no_connection() {
+    let node = Node::start(short());
+    let other = connect(&node.address, ConnectOptions::default()).unwrap();
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    std::thread::scope(|scope| {
+        let sleep = [TestService::SLEEP, 250];
+        let slept = scope.spawn(move || other.call(&sleep, &mut Vec::new(), Deadline::after(LONG)));
+        node.begins();
+        let soon = Deadline::after(Duration::from_millis(100));
+        let error = connection.call(&long_reply(), &mut Vec::new(), soon).unwrap_err();
+        assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+        slept.join().unwrap().unwrap();
+    });
+    reads_on(&connection, &node.seen);
+}
+
+/// The half of a request that a unix socket's buffer had no room for was not sent before the next
+/// call, so the memory node took the client for one that dribbles.
+#[test]
+fn the_rest_of_a_request_that_was_given_up_costs_no_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = TcpAddress::at_path(directory.path().join("node.sock")).unwrap();
+    let (region, fd) = SharedMemory::create_memfd("region", REGION_BYTES, HugePages::No).unwrap();
+    let export = Some(Export::new(&region, fd, 1).unwrap());
+    let listener = Listener::bind(std::slice::from_ref(&address), short()).unwrap();
+    let seen = Arc::<Mutex<Seen>>::default();
+    let service =
+        Watched { inner: TestService::default(), export, seen: Arc::clone(&seen), stalled: Vec::new() };
+    let _serving = listener.spawn(service).unwrap();
+    let connection = connect(&address, ConnectOptions::default()).unwrap();
+    let request = [&[TestService::COUNT][..], &[7; 1_000_000]].concat();
+    let posted = connection.post(&request, Deadline::after(LONG)).unwrap();
+    connection.give_up(posted);
+    reads_on(&connection, &seen);
+}
+
 /// The wait of the one socket counted as a silence of all.
 #[test]
 fn a_join_in_vain_costs_no_connection_whose_sockets_are_answered() {
