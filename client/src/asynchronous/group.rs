@@ -117,14 +117,16 @@ impl<K: BuildKeys> QueuedRead<K> {
                 drop(to.send(Ok(versioned)));
             }
             ReplyTo::Values(to) => {
-                drop(to.send(Ok(values.map(|(_, value)| value.map(<[u8]>::to_vec)).collect())));
+                drop(to.send(Ok(values.by_ref().map(|(_, value)| value.map(<[u8]>::to_vec)).collect())));
             }
-            ReplyTo::Words(to) => drop(to.send(words(shape, values.map(|(_, value)| value)))),
+            ReplyTo::Words(to) => drop(to.send(words(shape, values.by_ref().map(|(_, value)| value)))),
             ReplyTo::IsThere(to) => drop(to.send(Ok(values.next().is_some_and(is_there)))),
-            ReplyTo::AreThere(to) => drop(to.send(Ok(values.map(is_there).collect()))),
+            ReplyTo::AreThere(to) => drop(to.send(Ok(values.by_ref().map(is_there).collect()))),
             // Queues keep kinds apart.
             other => Self { answer: other, ..self }.fail(not_of_its_kind()),
         }
+        // Those of the next call follow, whatever this one took of its own.
+        values.for_each(drop);
     }
 
     /// Answers a search from the results for its keys.

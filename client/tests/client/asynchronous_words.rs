@@ -3,8 +3,9 @@
 use fpcache_client::{AsyncClient, AsyncConfig, Client, ClientError, U64Keys};
 
 use crate::asynchronous::{one_thread, over_sockets};
-use crate::common::{TestKeys, ThreadNode};
+use crate::common::{TestKeys, ThreadNode, patient};
 use crate::over_nodes::{Node, config, make};
+use crate::remote;
 
 /// Even keys below a thousand are there.
 async fn words_are_read(client: &AsyncClient) {
@@ -51,6 +52,35 @@ fn values_of_another_length_are_no_words_whoever_reads_beside() {
             assert!(matches!(error, ClientError::NotWords { value_bytes: Some(16) }), "{error}");
             client.put(key + 5, &[1; 16]).await.unwrap();
             assert_eq!(client.multi_get(&[key + 5]).await.unwrap(), [Some(vec![1; 16])]);
+        }
+    });
+}
+
+/// A call that was refused left its answers to the next one of its group, which had those of other
+/// keys.
+#[test]
+fn a_call_that_is_no_words_leaves_the_answers_of_others_in_their_places() {
+    const KEYS: u64 = 100;
+    let node = remote::Node::start();
+    node.make::<U64Keys>("sixteen");
+    let client: Client = node.client(0, "sixteen", patient());
+    client.create(U64Keys::parameters_of(Some(16))).unwrap();
+    let value = |key: u64| [key.to_le_bytes(), (!key).to_le_bytes()].concat();
+    (0..KEYS).for_each(|key| client.put(key, &value(key)).unwrap());
+    one_thread().block_on(async {
+        let client = AsyncClient::of_with(client, AsyncConfig::default().with_sockets(1));
+        let mut tasks = tokio::task::JoinSet::new();
+        for key in 0..KEYS {
+            let (words, values) = (client.clone(), client.clone());
+            tasks.spawn(async move {
+                let (mut values, mut found) = ([0; 2], [false; 2]);
+                let error = words.multi_get_u64(&[5, 6], &mut values, &mut found).await.unwrap_err();
+                assert!(matches!(error, ClientError::NotWords { value_bytes: Some(16) }), "{error}");
+            });
+            tasks.spawn(async move { assert_eq!(values.get(key).await.unwrap(), Some(value(key)), "{key}") });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap();
         }
     });
 }
