@@ -380,3 +380,13 @@ fn a_file_that_is_not_complete_has_no_name() {
     lines.finish().unwrap();
     assert_eq!(names(), 2);
 }
+
+#[test]
+fn a_missing_file_of_any_name_is_told_to_be_missing() {
+    let folder = TempDir::new().unwrap();
+    for name in ["keys_uint64", "keys", "keys.bin.zst"] {
+        let path = folder.path().join(name);
+        let error = open(&path, None, &OpenOptions::default()).unwrap_err();
+        assert!(matches!(&error, DatasetError::Missing { path: told } if *told == path), "{name}: {error}");
+    }
+}

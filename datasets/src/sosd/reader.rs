@@ -44,6 +44,10 @@ impl SosdReader {
     }
 
     fn new(path: &Path, hash: bool) -> Result<Self, DatasetError> {
+        // A name that is mistyped may lack the suffix too, and to rename the file would be no remedy.
+        if let Ok(false) = path.try_exists() {
+            return Err(DatasetError::Missing { path: path.to_owned() });
+        }
         let width = Width::of_file(path)?;
         let mut bytes = Content::open(path, hash)?;
         let mut header = [0; HEADER_BYTES as usize];
