@@ -333,7 +333,9 @@ impl ClientError {
     pub(crate) fn at(self, node: &str) -> Self {
         let named = || Some(node.to_owned());
         match self {
-            Self::Fabric(error) | Self::Deadline { last: ReadError::Fabric(error), .. } => {
+            Self::Fabric(error)
+            | Self::Open(OpenError::Fabric(error))
+            | Self::Deadline { last: ReadError::Fabric(error), .. } => {
                 Self::NodeAway { node: node.to_owned(), error }
             }
             Self::NoRoom { key, node: None } => Self::NoRoom { key, node: named() },

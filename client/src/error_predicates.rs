@@ -148,6 +148,14 @@ mod tests {
         }
     }
 
+    /// What a reader said of it whose directory was out of date.
+    #[test]
+    fn a_memory_node_that_falls_silent_while_a_table_is_fetched_is_named() {
+        let error = ClientError::from(OpenError::Fabric(late())).at("tcp://x");
+        assert!(matches!(&error, ClientError::NodeAway { node, .. } if node == "tcp://x"), "{error}");
+        assert!(error.is_timeout());
+    }
+
     #[test]
     fn a_memory_node_that_is_gone_or_full_is_unavailable() {
         for gone in [

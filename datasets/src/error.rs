@@ -198,7 +198,7 @@ pub enum DatasetError {
     },
     /// A file is compressed in a way that is not read.
     #[error(
-        "{}: {program} files are not read: decompress it first, for example `{program} -dc FILE | fpcache-cli load lines:-`, or \
+        "{}: {program} files are not read: decompress it first, for example `{program} -dc FILE | fpcache-cli load lines:- --table NAME`, or \
          compress it with gzip or zstd",
         path.display()
     )]
