@@ -376,7 +376,7 @@ impl Daemon {
     /// so that no client is accepted and not answered, and brings the logs to the disk.
     ///
     /// # Errors
-    /// Serving failed, or the disk did not take all of the logs.
+    /// Serving failed, or the disk has not all of each table.
     pub fn serve(self) -> Result<(), DaemonError> {
         // What is left of it, the folder with the data, goes after the catalogue.
         let Self { mut catalogue, listener, sockets, stop, .. } = self;

@@ -16,7 +16,8 @@ impl Catalogue {
     ///
     /// # Errors
     /// The disk did not take all of them, so that a copy of the folder lacks writes that were
-    /// acknowledged; or it has not all of a table that is closed.
+    /// acknowledged; or it has not all of a table that is closed, or no snapshot that a table's log
+    /// follows.
     pub fn end_logs(&mut self) -> Result<(), CatalogueError> {
         let served = self.tables.iter_mut().flatten();
         let lacking: Vec<_> = served.filter_map(|table| Some((table.name, table.node.end_log()?))).collect();

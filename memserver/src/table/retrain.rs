@@ -207,9 +207,9 @@ impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
         let most = SAMPLE / self.directory.len().div_ceil(every).max(1);
         let mut runs: Vec<Vec<K::Owned>> = Vec::with_capacity(RUNS);
         let mut body = Vec::new();
-        let mut ends = self.directory.iter().skip(1).map(|(start, _)| start);
-        for (at, (start, segment)) in self.directory.iter().enumerate() {
-            let end = ends.next();
+        let mut entries = self.directory.iter().enumerate().peekable();
+        while let Some((at, (start, segment))) = entries.next() {
+            let end = entries.peek().map(|(_, (start, _))| start);
             if at % every == 0 {
                 runs.push(Vec::with_capacity(most));
             }
@@ -217,8 +217,7 @@ impl<K: BuildKeys, M: NodeMemory> Segments<K, M> {
             let slots = self.slots(segment);
             let before = run.len();
             // Damaged ones may lie anywhere, and a run is in order.
-            let is_inside =
-                |key: &K::Key| key >= start.borrow() && end.as_ref().is_none_or(|end| key < end.borrow());
+            let is_inside = |key: &K::Key| key >= start.borrow() && end.is_none_or(|end| key < end.borrow());
             // Keys alone: their values may be a thousand times as long.
             for slot in 0..u32::from(segment.model().cap) {
                 if slots.word(slot)?.state() == SlotState::Live {

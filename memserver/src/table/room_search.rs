@@ -121,7 +121,11 @@ impl<K: BuildKeys, M: NodeMemory> Table<K, M> {
                 Some(Some(head)) => {
                     let found_obstacle = self.room.end_evacuation();
                     match self.room.has_hole(len) {
-                        false if found_obstacle => self.begin_emptying_for(head, len)?,
+                        false if found_obstacle => {
+                            // The next best may be among those that were looked at.
+                            self.room.look_at_all();
+                            self.begin_emptying_for(head, len)?
+                        }
                         made => Stepped::Ended(made),
                     }
                 }

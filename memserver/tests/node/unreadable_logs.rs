@@ -246,7 +246,7 @@ fn is_durable_after_a_snapshot(node: &mut Node<Integers>) {
     (0..60).for_each(|_| _ = node.work());
 }
 
-/// A release that noted nothing.
+/// A ring that has noted no file.
 fn forget_the_file(recovery_area: &Mortal) {
     const RING: u64 = 4096;
     (176..192).step_by(8).for_each(|at| recovery_area.store_relaxed(RING + at, 0).expect("inside"));
