@@ -165,7 +165,7 @@ impl<K: NumberedKeys> Writer<K> {
             }
             Err(error) => {
                 self.failed(key, error);
-                matches!(error, ClientError::NoRoom { .. } | ClientError::Damaged { .. })
+                !error.may_have_taken_effect()
             }
         };
         if is_certain {

@@ -270,9 +270,11 @@ impl Tally {
         let fills = play.fills();
         self.fillers += u64::from(fills);
         self.queues += u64::from(queues().any(|queue| !queue.fills()));
+        let is_refused = |o: &&Operation| o.outcome == Outcome::Refused && o.call.writes();
+        let refused = history.operations().iter().filter(is_refused).count() as u64;
         match fills {
-            true => self.refused_when_full += count(Outcome::Refused),
-            false => self.refused += count(Outcome::Refused),
+            true => self.refused_when_full += refused,
+            false => self.refused += refused,
         }
         for queue in queues() {
             let (first, last) = (queue.keys[0], queue.keys[queue.keys.len() - 1]);
