@@ -3,7 +3,6 @@
 use super::candidate::{Candidate, inner_levels};
 use super::{Experiment, Parameters, Run, SystemName};
 use crate::BuildError;
-use crate::bench::Measured;
 use crate::fpcache::Options;
 use crate::inner_nodes::Inner;
 
@@ -24,18 +23,16 @@ impl Experiment<'_> {
     }
 
     /// Measures a system with both. The published parameters are the best where those that a
-    /// smaller experiment found are slower here. The best run tells of wrong answers of all that
-    /// were tried.
+    /// smaller experiment found are slower here.
     pub fn run_both(&self, name: SystemName) -> [Result<Run, BuildError>; 2] {
         let published = self.with_published(name);
-        let mut wrong = Wrong::default();
-        let found = self.with_best(name, || published.clone(), &mut wrong);
+        let found = self.with_best(name, || published.clone());
         let best = match (&published, found) {
             (Ok(one), Ok(other)) if one.measured.per_second > other.measured.per_second => published.clone(),
             (Ok(_), Err(_)) => published.clone(),
             (_, found) => found,
         };
-        [published, best.map(|run| wrong.told_by(run))]
+        [published, best]
     }
 
     /// Measures FPCache set up in this way.
@@ -58,18 +55,17 @@ impl Experiment<'_> {
         &self,
         name: SystemName,
         published: impl FnOnce() -> Result<Run, BuildError>,
-        wrong: &mut Wrong,
     ) -> Result<Run, BuildError> {
         let search = self.search.map_or_else(|| self.shortened(), Clone::clone);
         let levels = inner_levels(name);
         // Those that are compared have the smaller experiment's budget.
         let with = |inner: &Option<Inner>| Candidate::of(name, Parameters::Published, &search, *inner);
         let each: Vec<_> = levels.iter().flat_map(with).collect();
-        let inner = fastest(&each, &search, wrong);
+        let inner = fastest(&each, &search);
         let of = |experiment: &Experiment<'_>| {
             Candidate::of(name, Parameters::Best, experiment, levels.get(inner).copied().flatten())
         };
-        let best = fastest(&of(&search), &search, wrong);
+        let best = fastest(&of(&search), &search);
         match of(self).get(best) {
             // The first one of the first levels is the published one.
             Some(candidate) if (inner, best) != (0, 0) => candidate.run(self),
@@ -78,38 +74,16 @@ impl Experiment<'_> {
     }
 }
 
-/// Wrong answers of candidates, which are told whichever of them is chosen.
-#[derive(Default)]
-struct Wrong {
-    count: u64,
-    first: Option<String>,
-}
-
-impl Wrong {
-    fn add(&mut self, candidate: &Candidate, measured: &Measured) {
-        self.count += measured.wrong;
-        if let Some(first) = &measured.first_wrong {
-            self.first.get_or_insert_with(|| format!("with {}: {first}", candidate.text));
-        }
-    }
-
-    /// The run that was chosen, with these beside its own.
-    fn told_by(self, mut run: Run) -> Run {
-        run.measured.wrong += self.count;
-        run.measured.first_wrong = run.measured.first_wrong.or(self.first);
-        run
-    }
-}
-
 /// Which of the candidates is the fastest in an experiment, the first if none is; what does not fit
 /// the budget, or answers wrongly, is not. One alone need not be measured.
-fn fastest(all: &[Candidate], search: &Experiment<'_>, wrong: &mut Wrong) -> usize {
+fn fastest(all: &[Candidate], search: &Experiment<'_>) -> usize {
     let mut best = (0, 0.0);
     for (i, candidate) in all.iter().enumerate().filter(|_| all.len() > 1) {
-        let Ok(measured) = (candidate.measure)(search) else { continue };
-        wrong.add(candidate, &measured);
-        if measured.wrong == 0 && measured.per_second > best.1 {
-            best = (i, measured.per_second);
+        match (candidate.measure)(search) {
+            Ok(measured) if measured.wrong == 0 && measured.per_second > best.1 => {
+                best = (i, measured.per_second);
+            }
+            Ok(_) | Err(_) => {}
         }
     }
     best.0
@@ -186,37 +160,6 @@ mod tests {
         let best = Experiment { search: Some(&small), ..large }.run(SystemName::DmTree, Parameters::Best);
         let best = best.expect("a run").parameters;
         assert!(best.contains("inner nodes of"), "{best}");
-    }
-
-    #[test]
-    fn a_candidate_that_answers_wrongly_is_told_of_although_another_is_faster() {
-        let keys: Arc<Vec<u64>> = Arc::new((1..=1_000).map(|key| key << 20).collect());
-        let operations: Vec<_> = keys.iter().map(|&key| Operation::Read { key }).collect();
-        let experiment = Experiment {
-            keys: Arc::clone(&keys),
-            sizes: Sizes { key: 8, value: 8 },
-            hosts: Hosts::paper(NicSpec::CX6_100G),
-            budget: 1 << 20,
-            operations: &operations,
-            warm: 500,
-            by_recency: false,
-            fixed: Fixed::default(),
-            window: None,
-            search: None,
-        };
-        let right = experiment.run(SystemName::Smart, Parameters::Published).expect("a run").measured;
-        assert_eq!(right.wrong, 0);
-        let of = |text: &str, per_second: f64, wrong: u64| {
-            let first_wrong = (wrong > 0).then(|| "a key has no value".to_owned());
-            let measured = Measured { per_second, wrong, first_wrong, ..right.clone() };
-            Candidate { text: text.to_owned(), measure: Box::new(move |_| Ok(measured.clone())) }
-        };
-        let all = [of("published", 1e6, 0), of("wide", 3e6, 2), of("narrow", 2e6, 0), of("full", 1e5, 1)];
-        let mut wrong = Wrong::default();
-        let best = fastest(&all, &experiment, &mut wrong);
-        assert_eq!(all[best].text, "narrow");
-        let told = wrong.told_by(all[best].run(&experiment).expect("a run")).measured;
-        assert_eq!((told.wrong, told.first_wrong.as_deref()), (3, Some("with wide: a key has no value")));
     }
 
     #[test]
