@@ -50,6 +50,15 @@ impl SilenceTimer {
         self.is_silent.load(Ordering::Relaxed)
     }
 
+    /// Notes that a wait begins, so that what comes from here on is noticed. What others have waited
+    /// in vain is left to be added up.
+    pub(super) fn begins(&self, at: Instant) {
+        let mut waits = lock(&self.waits);
+        if !self.is_silent.swap(true, Ordering::Relaxed) {
+            *waits = Waits { silence: Duration::ZERO, until: Some(at) };
+        }
+    }
+
     /// Adds a wait in which nothing came over its socket, and says whether the memory node counts
     /// as gone.
     pub(super) fn waited(&self, from: Instant, to: Instant) -> bool {
@@ -80,5 +89,15 @@ mod tests {
         silence.note_received();
         assert!(!waited(5500, 6400));
         assert!(waited(6400, 6500));
+    }
+
+    /// A wait that began anew again and again kept others' from being added up.
+    #[test]
+    fn a_wait_that_begins_takes_nothing_from_those_under_way() {
+        let (silence, begin) = (SilenceTimer::new(Duration::from_millis(1000)), Instant::now());
+        let after = |millis| begin + Duration::from_millis(millis);
+        assert!(!silence.waited(after(0), after(100)));
+        silence.begins(after(900));
+        assert!(silence.waited(after(0), after(1000)));
     }
 }

@@ -90,7 +90,7 @@ impl Session {
     fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
         let begun = Instant::now();
         // From here on it is noticed what comes over other sockets.
-        self.silence.waited(begun, begun);
+        self.silence.begins(begun);
         let deadline = Deadline::after(self.patience.min(patience));
         let mut pause = FIRST_PAUSE;
         loop {

@@ -199,7 +199,7 @@ fn a_long_reply_that_comes_after_its_deadline_costs_no_connection() {
         let sleep = [TestService::SLEEP, 250];
         let slept = scope.spawn(move || other.call(&sleep, &mut Vec::new(), Deadline::after(LONG)));
         node.begins();
-        let soon = Deadline::after(Duration::from_millis(100));
+        let soon = Deadline::after(Duration::from_millis(20));
         let error = connection.call(&long_reply(), &mut Vec::new(), soon).unwrap_err();
         assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
         slept.join().unwrap().unwrap();
@@ -259,11 +259,11 @@ fn a_join_in_vain_costs_no_connection_whose_sockets_are_answered() {
 #[test]
 fn giving_nothing_up_costs_no_connection() {
     let node = Node::start(ListenOptions::default());
-    let options = ConnectOptions { patience: Duration::from_millis(200), ..Default::default() };
+    let options = ConnectOptions { patience: Duration::from_secs(1), ..Default::default() };
     let connection = connect(&node.address, options).unwrap();
     let mut endpoint = connection.endpoint();
     endpoint.read_words(RemoteAddr::region(64), &mut [0]).unwrap();
-    std::thread::sleep(Duration::from_millis(400));
+    std::thread::sleep(Duration::from_millis(1500));
     endpoint.give_up();
     assert!(connection.is_alive());
     connection.endpoint().give_up();
